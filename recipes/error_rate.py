@@ -25,6 +25,7 @@ from scipy.stats import beta, binom
 from goen.functional.conformal import threshold_rank
 from goen.functional.selective import Selection, select, selections
 from goen.io.provenance import hardware, versions
+from goen.report.table import Cell, Row, Table
 
 OUT = Path(__file__).parents[1] / "results" / "error-rate" / "simulation.jsonl"
 RATE, CONFIDENCE, FALSE_ALARMS = 0.05, 0.95, 0.05
@@ -131,6 +132,28 @@ def simulate(whole: Population, held_out: int, repetitions: int, seed: int) -> I
             "", name, held_out, repetitions, int(broken), int(accepted_any),
             coverage / repetitions, float(low), float(high),
         )  # fmt: skip
+
+
+def table(file: Path = OUT) -> Table:
+    """The table of docs/error-rate.md."""
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[1:]]
+    rows = [Counted(**line) for line in lines]
+    by_draw: dict[tuple[str, int], dict[str, Counted]] = {}
+    for row in rows:
+        by_draw.setdefault((row.population, row.held_out), {})[row.procedure] = row
+    body = []
+    for (population, held_out), found in by_draw.items():
+        shares = [
+            Cell(one.broken / one.repetitions, ".2%", low=one.low, high=one.high)
+            for one in (found[name] for name in PROCEDURES)
+        ]
+        coverages = [Cell(found[name].coverage, ".1%") for name in PROCEDURES]
+        body.append(Row(f"{held_out:,} held-out images", (*shares, *coverages), population))
+    columns = (*(f"{name}: above" for name in PROCEDURES), *(f"{n}: accepted" for n in PROCEDURES))
+    title = (
+        f"Share of {rows[0].repetitions:,} gates above the rate, and mean share of images accepted"
+    )
+    return Table("error-rate-simulation", title, columns, tuple(body))
 
 
 def main(repetitions: int = 2000) -> None:

@@ -22,15 +22,16 @@ from goen.functional.conformal import threshold_rank
 from goen.functional.selective import select
 from goen.io.provenance import hardware, versions
 from goen.metrics import paired_auroc_test, selective_metrics
+from goen.report.table import Cell, Row, Table
 
 OUT = Path(__file__).parents[1] / "results" / "error-rate" / "cifar10.jsonl"
 GATES = ("cifar10-w16", "cifar10-ensemble")
 IMAGES, HELD_OUT, SPLITS, OTHERS = 4000, 2000, 1000, 2000
 RATES, CONFIDENCE, FALSE_ALARMS = (0.01, 0.02, 0.05), 0.95, 0.05
-Row = dict[str, str | float | int]
+Line = dict[str, str | float | int]
 
 
-def measured(name: str, sets: dict[str, goen.data.ImageSet]) -> Iterator[Row]:
+def measured(name: str, sets: dict[str, goen.data.ImageSet]) -> Iterator[Line]:
     """The rows of one gate."""
     gate = goen.load(name)
     test = sets.pop("test")
@@ -55,7 +56,7 @@ def measured(name: str, sets: dict[str, goen.data.ImageSet]) -> Iterator[Row]:
             for key, other in others.items():
                 own = 1 - other.confidence if by == "confidence" else other.score
                 accepted = float(((other.score < limit) & (own < above)).mean())
-                row = {"gate": name, "what": f"accepted {key}", "by": by, "rate": rate}
+                row: Line = {"gate": name, "what": f"accepted {key}", "by": by, "rate": rate}
                 yield {**row, "value": accepted}
 
 
@@ -71,7 +72,7 @@ def limits(
 
 def split(
     name: str, score: np.ndarray, order: np.ndarray, wrong: np.ndarray, *, by: str, rate: float
-) -> Iterator[Row]:
+) -> Iterator[Line]:
     """The share accepted, the share of errors among them, and how often it is above the rate."""
     rng, coverage, errors = np.random.default_rng(0), [], []
     for _ in range(SPLITS):
@@ -90,6 +91,51 @@ def split(
         "value": float(np.mean(np.array(errors) > rate)),
     }
     yield {**about, "what": "splits that accept", "value": float(np.mean(np.array(coverage) > 0))}
+
+
+def tables(file: Path = OUT) -> dict[str, Table]:
+    """The tables of docs/error-rate.md, by name."""
+    made, *rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    found = {
+        (row["gate"], row["what"], row.get("by", ""), row.get("rate", 0)): row["value"]
+        for row in rows
+    }
+    scored = {
+        "error_auroc": "AUROC of errors",
+        "aurc": "AURC",
+        "e_aurc": "E-AURC",
+        "accuracy_at_95": "accuracy at 95 %",
+        "accuracy_at_80": "accuracy at 80 %",
+    }
+    orders, images = ("confidence", "score"), made["config"]["images"]
+    body = [
+        Row(by, tuple(Cell(found[gate, metric, by, 0]) for metric in scored), gate)
+        for gate in GATES
+        for by in orders
+    ]
+    tests = "; ".join(f"{gate}: p = {found[gate, 'p_error_auroc', '', 0]:.2g}" for gate in GATES)
+    notes = (f"Paired test of the two AUROCs of errors: {tests}.",)
+    title = f"Wrong answers on {images:,} test images of CIFAR-10"
+    scores = Table("error-rate-scores", title, tuple(scored.values()), tuple(body), notes)
+    columns = {
+        "coverage": "accepted",
+        "error": "errors among them",
+        "splits above the rate": "splits above the rate",
+        "accepted svhn": "accepted of SVHN",
+    }
+    body = [
+        Row(
+            f"by {by}, rate {rate:.0%}",
+            tuple(Cell(found[gate, what, by, rate], ".2%") for what in columns),
+            gate,
+        )
+        for gate in GATES
+        for by in orders
+        for rate in RATES
+    ]
+    title = f"Mean over {made['config']['splits']:,} splits of the test images"
+    kept = Table("error-rate-cifar10", title, tuple(columns.values()), tuple(body))
+    return {"error-rate-scores": scores, "error-rate-cifar10": kept}
 
 
 def main(data_dir: Path | None = None) -> None:

@@ -16,6 +16,8 @@ from statistics import fmean
 from typing import Any
 
 import ensembles
+import error_rate
+import error_rate_cifar10
 import few_images
 import monitor_cifar10
 import monitor_simulation
@@ -46,6 +48,7 @@ PAGES = tuple(
         "results-details.md",
         "methods/goen-m.md",
         "monitor.md",
+        "error-rate.md",
         "pretrained.md",
     )
 )
@@ -521,6 +524,10 @@ def table(name: str) -> Table:
         return papers_table(name)
     if name.startswith("monitor-"):
         return (monitor_simulation.tables() | monitor_cifar10.tables())[name]
+    if name == "error-rate-simulation":
+        return error_rate.table()
+    if name.startswith("error-rate-"):
+        return error_rate_cifar10.tables()[name]
     if name.startswith("small-tasks"):
         return small_tasks.tables()[name]
     if name.startswith(("pretrained-", "few-images")):
