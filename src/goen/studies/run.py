@@ -26,7 +26,7 @@ from goen.gate.decision import require_finite
 from goen.gate.fitting.near_copies import TrainingRows, describe_near_copies
 from goen.gate.fitting.passes import gather
 from goen.gate.fitting.sets import OOD
-from goen.gate.threshold import COMPARED_IMAGES
+from goen.gate.threshold import COMPARED_IMAGES, Answers
 from goen.io.files import printable_path
 from goen.io.manifest import JsonObject
 from goen.io.stages import Stages, alone_in, summarised
@@ -296,7 +296,7 @@ def gate_of(
         held_out=HeldOut.from_cues(
             detector,
             detector.cues(outputs),
-            labels=outputs.logits.argmax(dim=1),
+            answers=Answers.of(detector, outputs, labels_of(held_out.labels)),
             rounding=tried.rounding(detector),
         ),
         false_alarm_rate=false_alarm_rate,
