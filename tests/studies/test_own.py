@@ -16,8 +16,8 @@ from goen.detectors import DETECTORS, KNN, ODIN, GoenM, Mahalanobis, Perturbed, 
 from goen.detectors.tuned import SEARCHED, TUNED
 from goen.errors import UsageError
 from goen.features.extractor import FeatureExtractor
-from goen.io.results import read_results
-from goen.metrics import ood_metrics
+from goen.io.results import Group, Origin, Result, read_results
+from goen.metrics import Ranking, ood_metrics
 from goen.models import NetworkConfig, ResNet18
 from goen.studies.given import ModelSettings, detector_methods, open_network
 from goen.studies.own import BenchTable, bench, fit_command
@@ -327,3 +327,73 @@ def test_a_network_that_gives_outputs_itself_is_taken_as_it_is() -> None:
     detector = make_detector("mahalanobis_pp").fit(train, train.labels)
     expected = ood_metrics(detector.score(test).numpy(), detector.score(noise).numpy()).auroc
     assert row["mean_auroc"] == pytest.approx(expected, abs=1e-4)
+
+
+def by_hand(*, ranked: bool = True) -> BenchTable:
+    """Three detectors on four sets; ``noise`` fitted the second, the third lacks one set."""
+    groups: dict[str, Group] = {"near-a": "near", "far-a": "far", "far-b": "far", "noise": "noise"}
+    areas = {"knn": (0.6, 0.9, 0.8, 0.9), "gen_ood": (0.5, 0.8, 0.8, 1.0), "own": (0.7, 0.6, 0.9)}
+    found: list[Result] = []
+    for method, values in areas.items():
+        origin = Origin(method, "full", 0, "net", ())
+        cost = {"accuracy": 0.9, "fit_seconds": 2.0, "score_ms_per_image": len(found) / 4}
+        found += origin.rows("test", "id", {**cost, "network_ms_per_image": 1.5})
+        for place, (name, area) in enumerate(zip(groups, values, strict=False)):
+            ends = {"auroc_low": area - 0.01, "auroc_high": area + 0.01} if place else {}
+            rates = {"fpr95_ood_positive": 1 - area, "fpr95_id_positive": (1 - area) / 2}
+            seen = (method, name) == ("gen_ood", "noise")
+            found += origin.rows(name, groups[name], {"auroc": area, **ends, **rates}, seen=seen)
+    ranking = Ranking(
+        ("near-a", "far-a", "far-b"), {"knn": 2.3 / 3, "gen_ood": 0.7}, {"gen_ood": 0.2}
+    )
+    titles = {"own": "Own", "gen_ood": "GEN", "knn": "KNN"}
+    return BenchTable(found, ranking if ranked else None, titles, {"vim": "No weights."})
+
+
+def test_a_table_worked_by_hand() -> None:
+    lines = str(by_hand()).splitlines()
+    assert lines[:4] == [
+        "        mean    near     far  near-a   far-a   far-b    noise  FPR95  ms/image",
+        "KNN   0.7667  0.6000  0.8500  0.6000  0.9000  0.8000   0.9000  0.117     0.000",
+        "GEN  ≈0.7000  0.5000  0.8000  0.5000  0.8000  0.8000  1.0000†  0.150     4.000",
+        "Own      n/a  0.7000  0.7500  0.7000  0.6000  0.9000      n/a  0.133     8.000",
+    ]
+    assert lines[4] == ""
+    assert lines[5].startswith(
+        "Mean AUROC over the OOD sets but noise (†: other images of this kind"
+    )
+    assert lines[6] == "Left out: vim. No weights."
+    assert lines[8:] == [
+        "best: KNN (mean AUROC 0.767), within chance of it: GEN (0.700); make it a gate with: "
+        "goen fit --detector knn"
+    ]
+
+
+def test_rows_worked_by_hand() -> None:
+    best, second, partly = by_hand().rows
+    assert (best["p_value"], second["p_value"]) == (1.0, 0.2)
+    assert best["mean_auroc"] == pytest.approx(2.3 / 3)
+    assert not {"p_value", "mean_auroc", "noise/auroc"} & {*partly}
+    # The first set has no interval.
+    assert (best["far-a/auroc_low"], best["far-a/auroc_high"]) == (0.89, 0.91)
+    assert "near-a/auroc_low" not in best
+    assert by_hand().auroc("knn", ["far-a", "noise"]) == pytest.approx(0.9)
+
+
+def test_without_a_detector_that_was_measured_on_every_set_there_is_no_best() -> None:
+    without = by_hand(ranked=False)
+    assert without.best == ""
+    assert str(without).endswith("No detector was measured on every OOD set.")
+    assert [row["method"] for row in without.rows] == ["own", "gen_ood", "knn"]
+    means = [row["mean_auroc"] for row in without.rows]
+    assert means == pytest.approx([2.2 / 3, 3.1 / 4, 3.2 / 4])
+    assert "≈" not in str(without).split("Mean AUROC")[0]
+
+
+def test_a_group_that_is_all_sets_has_no_column_of_its_own() -> None:
+    table = by_hand()
+    near = [r for r in table.results if r.dataset in ("test", "near-a")]
+    ranking = Ranking(("near-a",), {"own": 0.7, "knn": 0.6, "gen_ood": 0.5}, {})
+    only = replace(table, results=near, ranking=ranking)
+    assert str(only).splitlines()[0].split() == ["mean", "near-a", "FPR95", "ms/image"]
+    assert not any("near_auroc" in row for row in only.rows)
