@@ -12,14 +12,25 @@ from torch import Tensor
 
 import goen
 from goen.data import OodSet, Protocol
-from goen.detectors import DETECTORS, KNN, ODIN, GoenM, Mahalanobis, Perturbed, make_detector
+from goen.detectors import (
+    DETECTORS,
+    KNN,
+    ODIN,
+    Detector,
+    GoenM,
+    Mahalanobis,
+    Perturbed,
+    make_detector,
+)
 from goen.detectors.tuned import SEARCHED, TUNED
 from goen.errors import UsageError
 from goen.features.extractor import FeatureExtractor
+from goen.features.precomputed import Precomputed
 from goen.io.results import Group, Origin, Result, read_results
 from goen.metrics import Ranking, ood_metrics
 from goen.models import NetworkConfig, ResNet18
 from goen.studies.given import ModelSettings, detector_methods, open_network
+from goen.studies.methods import Method
 from goen.studies.own import BenchTable, bench, fit_command
 from tests.own_model import LAYERS, digits, preprocess, trained
 
@@ -397,3 +408,61 @@ def test_a_group_that_is_all_sets_has_no_column_of_its_own() -> None:
     only = replace(table, results=near, ranking=ranking)
     assert str(only).splitlines()[0].split() == ["mean", "near-a", "FPR95", "ms/image"]
     assert not any("near_auroc" in row for row in only.rows)
+
+
+def test_a_detector_is_a_method_by_what_it_declares() -> None:
+    names = (
+        "energy",
+        "knn",
+        "goen_m",
+        "goen_m_ood",
+        "goen",
+        "goen_ood",
+        "knn_tuned",
+        "kl_matching",
+    )
+    methods, skipped = detector_methods(torch.nn.Linear(2, 2), [*names, KNN(k=3), ODIN()])
+    assert not skipped
+    all_three = ("train", "calibration", "ood")
+    assert [(m.key, m.title, m.section, m.fits_on) for m in methods] == [
+        ("energy", "Energy", "post-hoc", ()),
+        ("knn", "KNN", "post-hoc", ("train",)),
+        ("goen_m", "goen-m", "goen", ("train", "calibration")),
+        ("goen_m_ood", "goen-m, fitted with OOD", "goen", all_three),
+        ("goen", "GOEN, distance only", "goen", ("train",)),
+        ("goen_ood", "GOEN, fitted with OOD", "goen", all_three),
+        ("knn_tuned", "KNN, tuned on OOD", "tuned", all_three),
+        ("kl_matching", "KL matching", "newer", ("train", "calibration")),
+        ("KNN(k=3)", "KNN(k=3)", "post-hoc", ("train",)),
+        ("ODIN()", "ODIN()", "post-hoc", ()),
+    ]
+    *plain, last = methods
+    assert {m.forward_mode for m in plain} == {"plain"}
+    assert isinstance(last.forward_mode, ODIN)
+    assert {m.network for m in methods} == {"given"}
+
+
+def test_features_without_logits_leave_out_what_reads_them() -> None:
+    features = {has: Precomputed({"z": 3}, 2, has_logits=has) for has in (True, False)}
+    gradient, none = (
+        "It takes gradients",
+        "It reads the logits of a classifier, and there are none",
+    )
+    for has, network in features.items():
+        methods, skipped = detector_methods(network)
+        assert {*skipped} | {m.key for m in methods} == {*DETECTORS} - {"uncertainty"}
+        assert skipped["odin"].startswith(gradient)
+        assert ("energy" in skipped) == (not has)
+        assert all(why.startswith((gradient, none)) for why in skipped.values())
+        assert "knn" not in skipped
+    (method,) = detector_methods(features[False], ["goen_m"])[0]
+    assert "logit_cues" in repr(_of(method))
+    (method,) = detector_methods(features[True], ["goen_m"])[0]
+    assert "logit_cues" not in repr(_of(method))
+
+
+def _of(method: Method) -> Detector:
+    """What the method fits."""
+    detector = method.fit.args[0]  # type: ignore[attr-defined]
+    assert isinstance(detector, Detector)
+    return detector
