@@ -100,6 +100,11 @@ class Outputs:
     images, where they are known: ``detector.fit(outputs, outputs.labels)``. ``properties``
     ``(N, P)`` are those of the images themselves, where they were measured: see
     ``goen.functional.image_properties``; no detector reads them.
+
+    Example:
+        >>> outputs = Outputs(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), {"z": torch.eye(2)})
+        >>> len(outputs), outputs[:1].features
+        (2, {'z': tensor([[1., 0.]])})
     """
 
     logits: Tensor

@@ -43,9 +43,9 @@ def score_command(
     of one image too. On a terminal it prints a table, the most suspicious image first; to a pipe or
     a file it writes a row per image: path, label, confidence, score, p_value, is_ood, each cue with
     its p-value, properties of the image such as image_brightness if the gate has kept those of its
-    held-out images, and error, for a file that cannot be read. Exit code 0 if every file was read, 1 if
-    some were not, 2 on any other error. A gate of features (goen fit --features), sound or text
-    scores each row of .npy, .npz, .safetensors and .parquet files.
+    held-out images, and error, for a file that cannot be read. Exit code 0 if every file was read,
+    1 if some were not, 2 on any other error. A gate of features (goen fit --features), sound or
+    text scores each row of .npy, .npz, .safetensors and .parquet files.
 
     For millions of images, --workers N scores with N processes (with Ray, from goen[ray]), and a
     folder as --out holds a file of rows per shard: stopped or killed, the same command continues.

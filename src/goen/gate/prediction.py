@@ -32,7 +32,7 @@ Shown: TypeAlias = ImageSet | Tensor | NDArray[Any] | Sequence[Image.Image | Pat
 _THUMBNAIL = 96
 _ARRAYS = (
     *("label", "confidence", "score", "p_value", "probability", "is_ood"),
-    *("cues", "cue_p_values", "paths", "properties"),
+    *("cues", "cue_p_values", "paths", "accepted", "properties"),
 )
 # Of a prediction in a line each.
 _PRINTED = 10
@@ -63,6 +63,8 @@ class Prediction:
             held-out images in groups it is the number of groups.
         grouped: whether the held-out images come in groups.
         paths: of the files, if it was made from files or a folder.
+        accepted: of a gate with an error rate: whether the class may be used, as of ID images at
+            most that share of the accepted ones is misclassified; no flagged image is accepted.
         properties: of the images themselves, by name, such as ``brightness``: what
             ``goen.functional.image_properties`` measures. None of a gate that was saved before it
             kept those of its held-out images, or that takes no images.
@@ -70,6 +72,12 @@ class Prediction:
             ``goen.DeclaredShift``.
 
     ``prediction[0]`` is that of the first image, ``prediction[:10]`` that of the first ten.
+
+    Example:
+        >>> import goen
+        >>> prediction = goen.load("cifar10-w16").predict(goen.data.load_set("digits").read([0, 1]))
+        >>> prediction.is_ood, prediction[0].class_name
+        (array([ True,  True]), 'dog')
     """
 
     label: NDArray[np.int64]
@@ -84,6 +92,7 @@ class Prediction:
     num_held_out: int | None = None
     grouped: bool = False
     paths: NDArray[np.str_] | None = None
+    accepted: NDArray[np.bool_] | None = None
     properties: Mapping[str, Floats] = field(default_factory=dict)
     weighted: bool = False
 
@@ -115,6 +124,7 @@ class Prediction:
             cues={name: of(values) for name, values in self.cues.items()},
             cue_p_values={name: of(values) for name, values in self.cue_p_values.items()},
             path=of(self.paths),
+            accepted=of(self.accepted),
         )
 
     @property
@@ -163,6 +173,7 @@ class Prediction:
     def columns(self) -> dict[str, NDArray[Any]]:
         """The arrays by the columns of ``goen score``: class name, score, p-values, cues."""
         probability = [] if self.probability is None else [self.probability]
+        accepted = [] if self.accepted is None else [self.accepted]
         arrays = [
             self.class_names,
             self.confidence,
@@ -170,6 +181,7 @@ class Prediction:
             self.p_value,
             *probability,
             self.is_ood,
+            *accepted,
             *self.cues.values(),
             *self.cue_p_values.values(),
             *self.properties.values(),
@@ -179,6 +191,7 @@ class Prediction:
             [*self.cue_p_values],
             [*self.properties],
             probability=bool(probability),
+            accepted=bool(accepted),
         )
         return dict(zip(names, arrays, strict=True))
 
@@ -318,6 +331,7 @@ def row_columns(
     properties: Sequence[str] = (),
     *,
     probability: bool,
+    accepted: bool = False,
 ) -> list[str]:
     """The columns of a row, but for ``error``.
 
@@ -326,6 +340,7 @@ def row_columns(
         explained: those with p-values.
         properties: of the images.
         probability: whether there is one.
+        accepted: whether the gate has an error rate.
 
     Example:
         >>> row_columns(["a"], ["a"], probability=False)
@@ -335,6 +350,7 @@ def row_columns(
         *("label", "confidence", "score", "p_value"),
         *(["probability"] if probability else []),
         "is_ood",
+        *(["accepted"] if accepted else []),
         *(f"cue_{name}" for name in cues),
         *map(p_value_column, explained),
         *map(property_column, properties),

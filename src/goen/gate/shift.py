@@ -209,7 +209,8 @@ class DeclaredShift:
         """The gate's prediction with p-values and decisions under the shift.
 
         P-values of single cues and the probability stay those without it. The p-values of several
-        images share their weights, so false-discovery control refuses them.
+        images share their weights, so false-discovery control refuses them; and an error rate does
+        not hold under the shift, so no image is said to be accepted.
         """
         if self.properties and not {*self.properties} <= {*prediction.properties}:
             raise UsageError("This prediction has no properties: give what gate.predict returned.")
@@ -221,7 +222,7 @@ class DeclaredShift:
         is_ood: NDArray[np.bool_] = (p_value <= self.false_alarm_rate) | np.isposinf(
             prediction.score
         )
-        return replace(prediction, p_value=p_value, is_ood=is_ood, weighted=True)
+        return replace(prediction, p_value=p_value, is_ood=is_ood, accepted=None, weighted=True)
 
 
 def _table(values: ArrayLike) -> Floats:

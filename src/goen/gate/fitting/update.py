@@ -195,17 +195,17 @@ def _recalibrated(
     old = gate.detector
     if "held_out" not in found.others:
         new.recalibrate(None, found.ood)
-        cues, labels = torch.tensor(gate.held_out.require_cues()), gate.held_out.labels
-        numbers = None if labels is None else torch.tensor(labels)
+        held_out = gate.held_out
+        cues = torch.tensor(held_out.require_cues())
         rounding = max(part.rounding(new) for part in found.others.values())
         properties = gate.held_out.properties
         threshold = HeldOut.from_cues(
             new,
             cues,
-            labels=numbers,
-            properties=None if properties is None else torch.tensor(properties),
+            answers=held_out.answers,
             rounding=rounding,
-            groups=gate.held_out.groups,
+            properties=None if properties is None else torch.tensor(properties),
+            groups=held_out.groups,
         )
         return threshold, lambda detector: detector.score_cues(cues)
     calibrates = new.calibrates(with_ood=bool(found.ood) or old.has_probability)
