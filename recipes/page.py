@@ -17,6 +17,8 @@ from typing import Any
 
 import board_page
 import ensembles
+import error_rate
+import error_rate_cifar10
 import few_images
 import monitor_cifar10
 import monitor_simulation
@@ -48,6 +50,7 @@ PAGES = tuple(
         "methods/goen-m.md",
         "methods/board.md",
         "monitor.md",
+        "error-rate.md",
         "pretrained.md",
     )
 )
@@ -523,6 +526,10 @@ def table(name: str) -> Table:
         return papers_table(name)
     if name.startswith("monitor-"):
         return (monitor_simulation.tables() | monitor_cifar10.tables())[name]
+    if name == "error-rate-simulation":
+        return error_rate.table()
+    if name.startswith("error-rate-"):
+        return error_rate_cifar10.tables()[name]
     if name.startswith("small-tasks"):
         return small_tasks.tables()[name]
     if name.startswith(("pretrained-", "few-images")):

@@ -27,7 +27,7 @@ def test_every_detector_has_one_row_in_order() -> None:
 @pytest.mark.parametrize("name", sorted(DETECTORS))
 def test_a_row_has_the_class_and_what_it_needs(name: str) -> None:
     detector = DETECTORS[name]()
-    [(_, of, paper, needs, fails)] = [row for row in ROWS if row[0] == f"`{name}`"]
+    [(_, fails, needs, paper, of)] = [row for row in ROWS if row[0] == f"`{name}`"]
     assert of == type(detector).__name__
     reads_feature = hasattr(detector, "feature") or name == "goen_m"
     found = {
@@ -60,7 +60,7 @@ def test_a_row_says_where_a_default_is_far_below_max_softmax() -> None:
     means = {method: mean(values.values()) for method, values in auroc.items()}
     below = {method: means["max_softmax"] - value for method, value in means.items()}
     told = {
-        row[0].strip("`"): re.findall(r"on the ordinary network ([\d.]+) below", row[-1])
+        row[0].strip("`"): re.findall(r"on the ordinary network ([\d.]+) below", row[1])
         for row in ROWS
     }
     assert {name: found for name, found in told.items() if found} == {
