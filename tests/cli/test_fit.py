@@ -316,6 +316,7 @@ def test_a_folder_that_goen_splits_and_the_network_of_a_gate(
     assert goen("fit", "--data", "train", "--model", tmp_path / "run", "--detector", "knn",
                 "--false-alarm-rate", "0.1", "--out", gate) == 0  # fmt: skip
     _, notes = capsys.readouterr()
+    assert "no OOD images to evaluate on" not in notes  # nothing is evaluated
     run, split = load(tmp_path / "run"), load(gate)
     assert split.image_size == run.image_size == (16, 16)
     assert split.num_held_out == run.num_held_out

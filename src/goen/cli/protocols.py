@@ -144,9 +144,10 @@ def _facts(made: Protocol) -> list[str]:
     classes = made.train.classes
     channels, height, width = made.train.image_shape
     bits = 8 * made.train.pixels.dtype.itemsize
+    names = [visible(repr(name) if "," in name else name) for name in classes]
     return [
-        f"classes: {len(classes)}: {first_of([visible(name) for name in classes], 20)}",
-        f"images:  {height}×{width} pixels, {channels} channels of {bits} bits",
+        f"classes: {len(classes)}: {first_of(names, 20)}",
+        f"images:  {height}×{width} pixels, {channels} channel{'s' * (channels > 1)} of {bits} bits",
     ]
 
 
