@@ -581,3 +581,11 @@ def test_the_model_decides_how_grey_pictures_are_read(
         photo, tile = (json.loads(line) for line in capsys.readouterr().out.splitlines())
         assert photo["error"] is None
         assert f"tile.tif has 13 channels; {channels} are needed" in tile["error"]
+
+
+def test_an_unknown_detector_is_said_before_anything_is_read(
+    goen: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--model", "nowhere:net", "--train", "nowhere", "--held-out", "nowhere"]
+    assert goen("fit", *words, "--detector", "knnn", "--out", tmp_path / "gate") == 2
+    assert "Did you mean 'knn'?" in capsys.readouterr().err

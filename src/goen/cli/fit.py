@@ -12,6 +12,7 @@ from goen.cli.options.own_model import ModelOptions
 from goen.cli.options.study import StudyOptions
 from goen.cli.options.types import OptionalDataset, OptionalModel, OptionalPath, Overwrite
 from goen.cli.output.console import note
+from goen.detectors import make_detector
 from goen.errors import UsageError
 from goen.escaping import visible
 from goen.gate.fitting.summary import fit_summary
@@ -74,6 +75,7 @@ def fit_command(
     """
     check_free(out, "gate", overwrite=overwrite)
     check_writable(out)
+    make_detector(fit.detector)  # an unknown name, before any image is read
     classes = options.classes
     if len({*classes}) != len(classes):
         raise UsageError(f"--classes must name each class once, got {' '.join(classes)}.")
