@@ -51,11 +51,14 @@ def test_a_folder_is_checked_and_near_copies_are_named(photos: Path, capsys: Pri
     from PIL import Image
 
     shutil.rmtree(photos / "my photos" / "rare")
+    (photos / "my photos" / "b b").rename(photos / "my photos" / "b, b")
     folder = photos / "two parts"
     shutil.copytree(photos / "my photos", folder / "train")
-    write_classes(folder / "test", {"a": 20, "b b": 20}, seed=7, side=32)
+    write_classes(folder / "test", {"a": 20, "b, b": 20}, seed=7, side=32)
     assert main(["data", "check", "two parts"]) == 0
-    assert "no problems" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "no problems" in printed
+    assert "classes: 2: a, 'b, b'\n" in printed
     first = folder / "train" / "a" / "0-7.png"
     soft = Image.open(first).resize((8, 8), Image.Resampling.BOX).resize((32, 32), 3)
     soft.save(first)
