@@ -78,6 +78,7 @@ class OpenOodOptions:
             place = folder / name if len(runs) > 1 else folder
             check_free(place, RUN, overwrite=True)
             loaded, settings = self._load(checkpoint, model, reading, device)
+            note(f"checkpoint: {checkpoint}")
             network = open_network(loaded, data, settings)
             stages = options.shared_stages(folder)
             found = compare_given(
@@ -94,10 +95,12 @@ class OpenOodOptions:
         with whole_file(folder / "openood.csv", overwrite=True) as temporary:
             temporary.write_text(openood_csv(rows), encoding="utf-8")
         if not options.json_:
-            print_table(openood_table(rows, titles, self.benchmark, seen))
-        if len(runs) > 1:
-            pages = ", ".join(str(folder / name / "report.html") for name in runs)
-            note(f"a report of each run: {pages}")
+            shown = openood_table(
+                rows, titles, self.benchmark, seen, full_spectrum=self.full_spectrum
+            )
+            print_table(shown)
+        pages = ", ".join(str(folder / name / "report.html") for name in runs)
+        note(f"a report of each run: {pages}" if len(runs) > 1 else f"report: {pages}")
         note(f"rows as OpenOOD writes them: {folder / 'openood.csv'}")
         return 0
 
