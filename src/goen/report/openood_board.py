@@ -12,8 +12,8 @@ from goen.report.table import Cell, Row, Table, marked
 
 _NEAR = ("cifar100", "tiny-imagenet")
 _FAR = ("mnist", "svhn", "textures", "places")
-# The fifty classes of CIFAR-100 that the paper's protocol leaves out; the board has all hundred.
-_OTHER_HALF = "cifar100-rest"
+HALVES = ("cifar100", "cifar100-rest")
+"""Of CIFAR-100: the paper's fifty classes, and those that it leaves out; the board has them all."""
 _NearFar = tuple[float, float]
 _TRAINED = "board, trained without outlier images"
 _POST_HOC = "board, post-hoc on a standard network"
@@ -82,7 +82,7 @@ def board_table(comparison: Comparison) -> Table | None:
     if comparison.summary.data != "cifar10" or not {*_NEAR, *_FAR} <= {*comparison.sets}:
         return None
     # Both halves of CIFAR-100 are one part of the mean.
-    halves = [name for name in ("cifar100", _OTHER_HALF) if name in comparison.sets]
+    halves = [name for name in HALVES if name in comparison.sets]
     near, far = (
         marked([_mean(comparison, m, parts) for m in comparison.methods], higher_is_better=True)
         for parts in ([halves, ["tiny-imagenet"]], [[name] for name in _FAR])
@@ -91,14 +91,26 @@ def board_table(comparison: Comparison) -> Table | None:
         Row(comparison.titles[method][0], cells, "measured here")
         for method, cells in zip(comparison.methods, zip(near, far, strict=True), strict=True)
     ]
-    theirs = [
-        Row(title, (Cell(near / 100), Cell(far / 100)), section)
-        for section, title, (near, far), _, _ in _BOARD
-    ]
+    theirs = [Row(title, _cells(cifar10), section) for section, title, cifar10, _, _ in _BOARD]
     which = _WHOLE if len(halves) > 1 else _HALF
     notes = (_DIFFERENT, which, "†: other images of a set calibrated the method.")
     title = f"AUROC as the OpenOOD board counts: {comparison.where}"
     return Table("openood", title, ("near", "far"), (*ours, *theirs), notes)
+
+
+def published() -> dict[str, tuple[Cell, Cell]]:
+    """The board's near and far AUROC of CIFAR-10 for each detector that it has."""
+    return {key: _cells(cifar10) for _, _, cifar10, _, key in _BOARD if key}
+
+
+def published_alone() -> dict[str, tuple[Cell, Cell]]:
+    """Those of the methods that are no detector here, by title."""
+    return {title: _cells(cifar10) for _, title, cifar10, _, key in _BOARD if not key}
+
+
+def _cells(per_cent: _NearFar) -> tuple[Cell, Cell]:
+    near, far = per_cent
+    return Cell(near / 100), Cell(far / 100)
 
 
 def openood_table(
@@ -122,7 +134,7 @@ def openood_table(
         full_spectrum: ID images under a covariate shift are among the test images.
     """
     board = {key: (c10, imagenet) for _, _, c10, imagenet, key in _BOARD if key}
-    published = None if full_spectrum else _AS_OF.get(benchmark)
+    measured_with = None if full_spectrum else _AS_OF.get(benchmark)
     sets = find_benchmark(benchmark)
     group_of_tuning = "nearood" if sets.tuning in sets.near else "farood"
     rows = []
@@ -136,7 +148,7 @@ def openood_table(
             for group in ("nearood", "farood")
         ]
         theirs: list[Cell] = []
-        if published is not None:
+        if measured_with is not None:
             found = board.get(method.removesuffix(TUNED), (None, None))[benchmark == "imagenet"]
             theirs = [
                 Cell(value if {*members} <= {*runs[0]} else None, ".2f")
@@ -144,11 +156,11 @@ def openood_table(
             ]
         rows.append(Row(titles[method], (*cells, *theirs)))
     ours = ("near AUROC", "far AUROC", "near FPR@95", "far FPR@95")
-    columns = (*ours, *(("board: near AUROC", "board: far AUROC") if published else ()))
+    columns = (*ours, *(("board: near AUROC", "board: far AUROC") if measured_with else ()))
     count = max((len(found) for found in methods.values()), default=0)
     spread = f"mean ± population standard deviation over {count} runs" if count > 1 else "one run"
     notes = [f"Per cent, {spread}."]
-    notes += [_TUNED.format(network=published)] if published else []
+    notes += [_TUNED.format(network=measured_with)] if measured_with else []
     notes += [_FULL_SPECTRUM] if full_spectrum else []
     notes += [_FITTED.format(tuning=sets.tuning)] if seen else []
     title = f"OpenOOD 1.5, {benchmark}" + ", full-spectrum" * full_spectrum
