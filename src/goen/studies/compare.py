@@ -16,7 +16,7 @@ from goen.io.results import Result, read_results, read_scores, write_results, wr
 from goen.io.stages import summarised
 from goen.metrics import Ranking, rank_methods
 from goen.studies.base import BaseExperiment
-from goen.studies.evaluate import (
+from goen.studies.gate_evaluation import (
     WRONG,
     Arrays,
     error_rows,

@@ -34,8 +34,8 @@ from goen.models import Representation
 from goen.models.flip_averaging import FlipAveraged
 from goen.outputs import Outputs
 from goen.studies.base import BaseExperiment, FittedMethod
-from goen.studies.evaluate import GateEvaluation, evaluate_gate, summary_of
 from goen.studies.experiment import AS_PRESET, TrainingOptions
+from goen.studies.gate_evaluation import GateEvaluation, evaluate_gate, summary_of
 from goen.studies.methods import (
     METHODS,
     Method,

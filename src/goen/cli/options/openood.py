@@ -24,7 +24,7 @@ from goen.io.stages import RUN
 from goen.models.placement import find_device
 from goen.studies.bench import of_sets
 from goen.studies.given import ModelSettings, open_network
-from goen.studies.own import compare_given
+from goen.studies.given_bench import compare_given
 
 _CHECKPOINTS = "s*/best.ckpt"
 # Of the protocol; the benchmark says what they are.

@@ -28,7 +28,7 @@ from goen.io.results import (
 )
 from goen.io.stages import alone_in, summarised
 from goen.outputs import Outputs
-from goen.studies.evaluate import (
+from goen.studies.gate_evaluation import (
     Arrays,
     error_rows,
     find_mistakes,

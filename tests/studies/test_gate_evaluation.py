@@ -13,7 +13,7 @@ from goen.detectors import Energy, Goen
 from goen.detectors.calibration_head import HeadConfig
 from goen.functional.gaussian import ClassStatistics
 from goen.outputs import Outputs
-from goen.studies.evaluate import (
+from goen.studies.gate_evaluation import (
     _principal_axes,
     find_mistakes,
     head_epochs,
@@ -93,7 +93,7 @@ def test_mistakes_are_the_most_confident_errors_first(monkeypatch: pytest.Monkey
     passed = find_mistakes("noise", images, scores)
     assert [*passed.rows] == [2, 4, 0]
     assert np.array_equal(passed.images, pixels[[2, 4, 0]])
-    monkeypatch.setattr("goen.studies.evaluate._MOST_MISTAKES", 2)
+    monkeypatch.setattr("goen.studies.gate_evaluation._MOST_MISTAKES", 2)
     assert [*find_mistakes("noise", images, scores).rows] == [2, 4]
 
 
