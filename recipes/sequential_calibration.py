@@ -26,8 +26,8 @@ from goen.io.files import whole_file
 from goen.io.stages import Stages
 from goen.metrics import ood_metrics
 from goen.studies.experiment import AS_PRESET, Experiment
-from goen.studies.gate_evaluation import evaluation_sets
 from goen.studies.methods import METHODS
+from goen.studies.rows import evaluation_sets
 
 KINDS = ("svhn", "places", "textures", "noise")
 UNSEEN = ("cifar100", "tiny-imagenet", "mnist")

@@ -17,9 +17,9 @@ from goen.models import Backbone
 from goen.outputs import Outputs
 from goen.studies.ablate import VARIANTS, AblateConfig
 from goen.studies.experiment import AS_PRESET
-from goen.studies.gate_evaluation import summary_of
 from goen.studies.methods import labels_of
 from goen.studies.networks import EpochRecord, write_epochs
+from goen.studies.rows import summary_of
 
 _log = getLogger(__name__)
 
