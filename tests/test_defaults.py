@@ -274,11 +274,11 @@ studies.ablate: CENTER_LOSS=0.01
 studies.adapting: _SIDE=32, _MEASURED=2000, _SMALLEST_STD=0.01, _PASSES=1620000,
     _FEWEST_EPOCHS=12, _USUAL_EPOCHS=60, _MOST_EPOCHS=300, _STEPS=900, _BATCHES=((6000, 128),
     (1500, 64), (500, 32), (0, 16))
-studies.evaluate: _MOST_MISTAKES=500, _MAP_POINTS=500
+studies.gate_evaluation: _MOST_MISTAKES=500, _MAP_POINTS=500
 studies.experiment: _PAPER_EPOCHS=2.5
 studies.given: _SEED=0
 studies.networks: _TRAINING_REVISION=1, _OUTPUTS_REVISION=1
-studies.own_gate: TOO_MANY=0.05
+studies.given_gate: TOO_MANY=0.05
 studies.pretrained: _REVISION=1
 studies.published: SAME_FILES=0.0005, OTHER_FILES=0.005
 training.backbone: PATIENCE=10, _PREPARING=5000, _PIXELS=1024

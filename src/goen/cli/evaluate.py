@@ -26,7 +26,7 @@ from goen.gate import Gate
 from goen.io.files import check_free
 from goen.io.stages import RUN
 from goen.models.placement import find_device
-from goen.studies.own_gate import Evaluated, evaluate
+from goen.studies.given_gate import Evaluated, evaluate
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from goen.io.results import Result
 from goen.io.stages import Stages, alone_in
 from goen.studies.compare import Asked, compare
 from goen.studies.experiment import AS_PRESET, TrainingOptions
+from goen.studies.given_bench import compare_given
 from goen.studies.methods import (
     METHODS,
     Method,
@@ -26,7 +27,6 @@ from goen.studies.methods import (
     fit_detector,
     with_tuned,
 )
-from goen.studies.own import compare_given
 from goen.studies.pretrained import PretrainedExperiment, can_be_pretrained
 from goen.training.probe import BATCH_SIZE
 

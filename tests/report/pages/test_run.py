@@ -231,12 +231,12 @@ def test_of_many_errors_the_most_confident_are_kept_and_the_page_says_so(
     reports: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from goen.io.results import write_mistakes
-    from goen.studies.evaluate import find_mistakes
+    from goen.studies.gate_evaluation import find_mistakes
 
     folder = tmp_path / "run"
     shutil.copytree(reports["run"], folder)
     monkeypatch.setattr("goen.report.figures.style.FORMS", ("svg",))
-    monkeypatch.setattr("goen.studies.evaluate._MOST_MISTAKES", 3)
+    monkeypatch.setattr("goen.studies.gate_evaluation._MOST_MISTAKES", 3)
     p, scores = tiny_protocol(), read_scores(folder / "scores.safetensors")
     sets = {"test": p.test, **{name: ood.images for name, ood in p.evaluation.items()}}
     kept = {name: find_mistakes(name, images, scores[name]) for name, images in sets.items()}
