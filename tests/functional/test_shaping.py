@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from goen.functional.shaping import (
-    activation_percentile,
+    activation_percentiles,
     binarise,
     harmless_percentile,
     kept_count,
@@ -42,7 +42,7 @@ def test_the_percentile_is_of_all_entries_in_any_precision() -> None:
     for dtype in (torch.float16, torch.float32, torch.float64):
         narrow = ROWS.to(dtype)
         expected = np.percentile(narrow.double().numpy(), 77.5)
-        assert activation_percentile(narrow, 77.5) == pytest.approx(expected, rel=1e-6)
+        assert activation_percentiles(narrow, 77.5) == pytest.approx([expected], rel=1e-6)
 
 
 def test_as_much_is_removed_as_leaves_99_of_100_predictions() -> None:

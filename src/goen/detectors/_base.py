@@ -15,7 +15,13 @@ from torch import Tensor, nn
 
 from goen.detectors._bank import NearestImages
 from goen.errors import NotFittedError, UsageError, quoted, warn
-from goen.functional._rows import check_features, check_finite_for_fit, check_labels
+from goen.functional._rows import (
+    blocks,
+    cached_blocks,
+    check_features,
+    check_finite_for_fit,
+    check_labels,
+)
 from goen.io.manifest import JsonObject, JsonValue
 from goen.io.tensors import Shape, Tensors
 from goen.outputs import Outputs, check_classifier
@@ -106,7 +112,7 @@ class Detector(ABC):
 
     @abstractmethod
     def _score(self, outputs: Outputs) -> Tensor:
-        """The scores ``(N,)`` of any float type."""
+        """The scores ``(N,)`` of any float type, of each row by itself: few rows come at a time."""
 
     def _cues(self, outputs: Outputs) -> Tensor:
         """The cues ``(N, K)`` of any float type."""
@@ -310,10 +316,17 @@ class Detector(ABC):
     @final
     def cues(self, outputs: Outputs) -> Tensor:
         """The cues of each image, ``(N, K)`` float64."""
-        if not torch.compiler.is_compiling():  # a program is traced with outputs that were checked
-            self._check(outputs)
         with torch.no_grad():
-            return self._cues(outputs).to(torch.float64)
+            if torch.compiler.is_compiling():  # a program is traced with outputs that were checked
+                return self._cues(outputs).to(torch.float64)
+            self._check(outputs)
+            logits = outputs.logits
+            width = max([logits.shape[1], *(self.widths_ or {}).values()])
+            parts = [
+                self._cues(outputs[block]).to(torch.float64)
+                for block in cached_blocks(len(logits), width, logits.device)
+            ]
+        return torch.cat(parts)
 
     @property
     def is_fitted(self) -> bool:
@@ -398,8 +411,9 @@ class Detector(ABC):
         self.widths_ = {name: values.shape[1] for name, values in rows.items()}
 
     def _warn_of_negative(self, values: Tensor) -> None:
-        share = float((values < 0).mean(dtype=torch.float64))
-        if share:
+        if float(values.amin()) < 0:
+            count = sum(int((values[block] < 0).sum()) for block in blocks(len(values)))
+            share = count / values.numel()
             warn(
                 f"{type(self).__name__} is made for features behind a ReLU, and {share:.0%} of "
                 "these values are negative: on such networks it often ranks ID above OOD. Compare "
