@@ -9,7 +9,7 @@ processor times, the least of all rounds, so that other work on the machine coun
 
 Everybody has the features in memory and no images. A peer that reads features computes the logits
 of the last layer itself (the line "last layer" is what that takes), OpenOOD in batches of 256;
-goen's outputs hold the logits. The score of a peer that takes 20 times as long is extrapolated from
+goen's outputs hold the logits. The score of a peer that takes 5 times as long is extrapolated from
 400 rows.
 """
 
@@ -44,7 +44,7 @@ LEFT_OUT = {
 }  # fmt: skip
 Fit = Callable[[], Score]
 # Of a peer that takes so many times as long, the first rows are enough.
-FAR, FIRST = 20, 400
+FAR, FIRST = 5, 400
 
 
 class Times(NamedTuple):

@@ -40,8 +40,8 @@ every = pytest.mark.parametrize("case", CASES)
 every_name = pytest.mark.parametrize("name", DETECTORS)
 
 IN_FLOAT32 = {
-    "ash", "ash_b", "ash_p", "dice", "energy", "gen", "lts", "max_softmax", "nnguide", "react",
-    "relation", "residual", "scale", "temperature_scaling", "vim", "vra",
+    "ash", "ash_b", "ash_p", "dice", "energy", "gen", "lts", "max_softmax", "mcm", "nnguide",
+    "react", "relation", "residual", "scale", "temperature_scaling", "vim", "vra",
 }  # fmt: skip
 """Those whose scores are computed in the precision of float32 outputs."""
 

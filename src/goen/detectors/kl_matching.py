@@ -12,6 +12,9 @@ from goen.functional._rows import check_finite_for_fit
 from goen.functional.logits import check_several_classes
 from goen.outputs import Outputs
 
+# The exponential of anything below -745.2 is 0 in float64.
+_LOG_OF_ZERO = -1000.0
+
 
 @final
 class KLMatching(Detector):
@@ -68,6 +71,5 @@ class KLMatching(Detector):
         log_p = torch.log_softmax(outputs.logits.to(torch.float64), dim=1)
         probabilities = log_p.exp()
         cross_entropy = -(probabilities @ self.log_means_.mT).amax(dim=1)
-        # As 0 log 0 = 0 also at a logit of -infinity.
-        entropy = torch.special.entr(probabilities).sum(dim=1)
-        return cross_entropy - entropy
+        # No lower than where the exponential is 0: 0 log 0 = 0 also at a logit of -infinity.
+        return (probabilities * log_p.clamp_min_(_LOG_OF_ZERO)).sum(dim=1) + cross_entropy

@@ -77,5 +77,5 @@ class VRA(Detector):
     def _score(self, outputs: Outputs) -> Tensor:
         rows = floats(self.feature_rows(outputs))
         low, high = self.thresholds_.to(rows.dtype).unbind()
-        shaped = torch.where(rows < low, 0.0, torch.minimum(rows, high))
+        shaped = torch.minimum(rows, high).masked_fill_(rows < low, 0.0)
         return energy_score(linear_logits(shaped, self.weight_, self.bias_))
