@@ -65,7 +65,10 @@ NOT_APPLICABLE: dict[str, dict[str, str]] = {
         **dict.fromkeys(("gradnorm", "lts", "mcm", "scale"), LEARNS_NOTHING),
         **dict.fromkeys(("ash", "ash_b", "ash_p"), "it learns a percentile, here the same again"),
     },
-    "distinct scores": {"masf": "a p-value has as many steps as its class has training images"},
+    "distinct scores": {
+        "masf": "a p-value has as many steps as its class has training images",
+        "nac": "a mean of counts over few neurons has few values",
+    },
     "any precision": {
         "optfs": "a rounded activation can fall into another bin",
         **dict.fromkeys(("adascale", "adascale_l"), "a rounded feature can have another rank"),
@@ -504,7 +507,7 @@ def test_its_score_is_the_same_traced_and_in_onnx(case: str) -> None:
         )
     expected = fitted(case).score(outputs)
     # Exponentials and products of float32 differ between engines by its rounding.
-    close = {"rel": 1e-6 if case in IN_FLOAT32 else 1e-9, "abs": 1e-12}
+    close = {"rel": 1e-6, "abs": 2e-6} if case in IN_FLOAT32 else {"rel": 1e-9, "abs": 1e-12}
     if case == WITH_OOD["goen"]:
         close = {"rel": 1e-6, "abs": 1e-6}  # the head computes in float32
     # The live detector is as it was: nothing of the traced program is kept in it.
