@@ -189,6 +189,103 @@ def test_a_dataclass_that_is_not_frozen_is_seen() -> None:
     assert changeable("@final\n@dataclass(eq=False, frozen=False)\nclass A: ...") == {"A"}
 
 
+# They hold arrays, tensors or networks, of which "equal" has no single answer, or are keys.
+COMPARED_BY_IDENTITY = """
+data.feature_set: FeatureSet
+data.imageset: ImageSet
+data.protocols.opening: OpenedSet OpenedPlan
+data.sets.store: Prepared
+detectors.calibration_head: HeadEpoch
+functional.near_copies: NearCopies
+functional.ranking: Tally
+functional.whitening: Whitening
+gate.adapters: GateEstimator
+gate.base: BaseGate
+gate.decision: Reference
+gate.fitting.features: GivenFeatures
+gate.prediction: Prediction
+gate.threshold: HeldOut FitDiagnostics
+monitor.inputs: MonitoredGate
+outputs: LinearClassifier Outputs
+report.figures.bench: Scored
+scoring.shards: Item
+studies.base: FittedMethod
+studies.compare: Compared _Earlier
+studies.evaluate: GateEvaluation
+studies.given: GivenNetwork
+studies.methods: FitData Method
+studies.networks: Trained
+studies.own: BenchTable
+"""
+
+
+def compared_by_identity(source: str) -> set[str]:
+    """The dataclasses of which two are equal only if they are one."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
+            text = ast.unparse(decorator)
+            if text.startswith("dataclass") and "eq=False" in text:
+                found.add(node.name)
+    return found
+
+
+def test_values_that_hold_arrays_are_compared_by_identity() -> None:
+    found = {}
+    for path in MODULES:
+        place = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        if names := compared_by_identity(path.read_text("utf-8")):
+            found[place] = names
+    lines = (line.split(": ") for line in COMPARED_BY_IDENTITY.strip().splitlines())
+    assert found == {place: {*names.split()} for place, names in lines}
+
+
+# -- what comes from outside ------------------------------------------------------------------
+
+# What each library does with a file of a stranger unless it is told not to.
+SAFE = {
+    "allow_pickle": False,
+    "weights_only": True,
+    "trust_remote_code": False,
+    "use_safetensors": True,
+    "local_files_only": True,
+    "allow_nan": False,
+}
+_LOADS = {"np.load": "allow_pickle", "numpy.load": "allow_pickle", "torch.load": "weights_only"}
+
+
+def unsafe(source: str) -> list[str]:
+    """Settings that let a file run code or reach the network, and loads that do not forbid it."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            called, given = ast.unparse(node.func), {word.arg for word in node.keywords}
+            if called in _LOADS and _LOADS[called] not in given:
+                found.append(f"line {node.lineno}: {called} without {_LOADS[called]}")
+        pairs: list[tuple[str | None, ast.expr]] = []
+        if isinstance(node, ast.Call):
+            pairs = [(word.arg, word.value) for word in node.keywords]
+        elif isinstance(node, ast.Dict):
+            keys = (getattr(key, "value", None) for key in node.keys)
+            pairs = [*zip(keys, node.values, strict=True)]
+        for name, value in pairs:
+            if name in SAFE and getattr(value, "value", None) is not SAFE[name]:
+                found.append(f"line {node.lineno}: {name}={ast.unparse(value)}")
+    return found
+
+
+@every_module
+def test_files_of_strangers_run_no_code_and_reach_no_network(path: Path) -> None:
+    assert not unsafe(path.read_text("utf-8"))
+
+
+def test_an_unsafe_load_is_seen() -> None:
+    assert unsafe("np.load(f)") == ["line 1: np.load without allow_pickle"]
+    assert unsafe("torch.load(f, weights_only=False)") == ["line 1: weights_only=False"]
+    assert unsafe("a = {'trust_remote_code': True}") == ["line 1: trust_remote_code=True"]
+    assert not unsafe("torch.load(f, weights_only=True)\nnp.load(f, allow_pickle=False)")
+
+
 # -- output ----------------------------------------------------------------------------------
 
 
