@@ -113,6 +113,41 @@ def test_a_parameter_without_a_name_is_seen() -> None:
     assert without_name("def f(a, *, b): ...\ndef g(a, /, b): ...") == {"g"}
 
 
+def wrongly_checked(source: str) -> list[str]:
+    """Settings that are whole numbers and may be fractions when they are checked, or vice versa."""
+    tree = ast.parse(source)
+    types: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg) and node.annotation is not None:
+            types[node.arg] = types.get(node.arg, "") + " " + ast.unparse(node.annotation)
+        if isinstance(node, ast.AnnAssign):
+            name = ast.unparse(node.target)
+            types[name] = types.get(name, "") + " " + ast.unparse(node.annotation)
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or ast.unparse(node.func) != "check_number":
+            continue
+        words = re.findall(
+            r"\b(?:int|float)\b", types.get(ast.unparse(node.args[0]).strip("'"), "")
+        )
+        whole = any(ast.unparse(word) == "whole=True" for word in node.keywords)
+        if words and whole == ("float" in words):
+            found.append(f"line {node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+@every_module
+def test_whole_numbers_are_checked_to_be_whole(path: Path) -> None:
+    assert not wrongly_checked(path.read_text("utf-8"))
+
+
+def test_a_fraction_in_place_of_a_whole_number_is_seen() -> None:
+    assert len(wrongly_checked("def f(a: int | None): check_number('a', a, at_least=1)")) == 1
+    assert len(wrongly_checked("def f(a: float): check_number('a', a, whole=True)")) == 1
+    assert not wrongly_checked("def f(a: int): check_number('a', a, whole=True)")
+    assert not wrongly_checked("class A:\n  b: float\n  def f(s): check_number('b', s.b, above=0)")
+
+
 # -- types -----------------------------------------------------------------------------------
 
 # Settings as JSON has them. JSON that is read field by field is a goen.io.manifest.Manifest.
