@@ -224,57 +224,6 @@ def test_a_dataclass_that_is_not_frozen_is_seen() -> None:
     assert changeable("@final\n@dataclass(eq=False, frozen=False)\nclass A: ...") == {"A"}
 
 
-# They hold arrays, tensors or networks, of which "equal" has no single answer, or are keys.
-COMPARED_BY_IDENTITY = """
-data.feature_set: FeatureSet
-data.imageset: ImageSet
-data.protocols.opening: OpenedSet OpenedPlan
-data.sets.store: Prepared
-detectors.calibration_head: HeadEpoch
-functional.near_copies: NearCopies
-functional.ranking: Tally
-functional.whitening: Whitening
-gate.adapters: GateEstimator
-gate.base: BaseGate
-gate.decision: Reference
-gate.fitting.features: GivenFeatures
-gate.prediction: Prediction
-gate.threshold: HeldOut FitDiagnostics
-monitor.inputs: MonitoredGate
-outputs: LinearClassifier Outputs
-report.figures.bench: Scored
-scoring.shards: Item
-studies.base: FittedMethod
-studies.compare: Compared _Earlier
-studies.evaluate: GateEvaluation
-studies.given: GivenNetwork
-studies.methods: FitData Method
-studies.networks: Trained
-studies.own: BenchTable
-"""
-
-
-def compared_by_identity(source: str) -> set[str]:
-    """The dataclasses of which two are equal only if they are one."""
-    found = set()
-    for node in ast.walk(ast.parse(source)):
-        for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
-            text = ast.unparse(decorator)
-            if text.startswith("dataclass") and "eq=False" in text:
-                found.add(node.name)
-    return found
-
-
-def test_values_that_hold_arrays_are_compared_by_identity() -> None:
-    found = {}
-    for path in MODULES:
-        place = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        if names := compared_by_identity(path.read_text("utf-8")):
-            found[place] = names
-    lines = (line.split(": ") for line in COMPARED_BY_IDENTITY.strip().splitlines())
-    assert found == {place: {*names.split()} for place, names in lines}
-
-
 # -- what comes from outside ------------------------------------------------------------------
 
 # What each library does with a file of a stranger unless it is told not to.
