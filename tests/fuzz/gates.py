@@ -83,7 +83,7 @@ def _with_head() -> Gate:
         held_out=held_out,
         ood={"one": extract(network, _images(3, 20))},
     )
-    scores = HeldOut.from_cues(detector, detector.cues(held_out), labels=None, rounding=0.0)
+    scores = HeldOut.from_cues(detector, detector.cues(held_out), rounding=0.0)
     facts = {"splits": {"train": train.to_json()}, "recipe": {"width": 2}}
     return Gate(network, detector, scores, 0.05, _CLASSES, ImageInputs(3, _SIDE, _SIDE), facts)
 
@@ -97,7 +97,7 @@ def _ensemble() -> Gate:
     train, held_out = _images(0, 60), extract(network, _images(1, 60))
     detector = GoenM(("layer2", "layer4"), logit_cues=("entropy", "energy"))
     detector.fit(extract(network, train), torch.from_numpy(train.labels), held_out=held_out)
-    scores = HeldOut.from_cues(detector, detector.cues(held_out), labels=None, rounding=0.0)
+    scores = HeldOut.from_cues(detector, detector.cues(held_out), rounding=0.0)
     return Gate(network, detector, scores, 0.05, _CLASSES, ImageInputs(3, _SIDE, _SIDE))
 
 

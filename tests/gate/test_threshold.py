@@ -13,7 +13,7 @@ from goen.errors import FitError, GoenWarning, UsageError
 from goen.functional import conformal
 from goen.gate import Gate, HeldOut
 from goen.gate.fitting.passes import gather
-from goen.gate.threshold import is_near_chance, warn_of_ties
+from goen.gate.threshold import Answers, is_near_chance, warn_of_ties
 from tests.own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
 
 
@@ -52,7 +52,8 @@ def test_the_tolerance_is_that_of_conformal_prediction(gate: Gate) -> None:
         held_out.threshold(0.05)
     cues = torch.tensor(gate.held_out.require_cues())
     labels = torch.arange(len(cues))
-    by_cues = HeldOut.from_cues(gate.detector, cues, labels=labels, rounding=0.25)
+    answers = Answers(labels.numpy())
+    by_cues = HeldOut.from_cues(gate.detector, cues, answers=answers, rounding=0.25)
     own = gate.detector.score_cues(cues).numpy()
     assert np.array_equal(by_cues.scores, np.sort(conformal.with_tolerance(own, 0.25)))
     assert np.array_equal(by_cues.labels, np.argsort(own, kind="stable"))

@@ -13,6 +13,7 @@ from goen.cli.options.own_model import NetworkOptions
 from goen.cli.options.study import StudyOptions, TableOptions, print_report, print_study
 from goen.cli.options.types import SomeNames, several
 from goen.data.protocols.opening import LARGEST_SIDE, PRETRAINED_SIDE
+from goen.data.transforms.covariate_shift import full_spectrum
 from goen.errors import UsageError
 from goen.io.files import check_free
 from goen.io.stages import RUN
@@ -66,6 +67,7 @@ def bench_command(
                  goen bench                                          (digits, a few minutes)
                  goen bench --methods max_softmax energy knn goen
                  goen bench --data photos.toml --model my_nets:resnet20 --tune-on memes
+                 goen bench --data photos.toml --model my_nets:resnet20 --full-spectrum
                  goen bench --data cifar10 --budget paper            (hours on two cores)
                  goen bench --methods knn pytorch_ood.KNN            (needs goen[bridge])
                  goen bench --openood OpenOOD/data --benchmark cifar10 --weights best.ckpt
@@ -92,6 +94,8 @@ def bench_command(
             config.methods, config.sets, options, own.model, reading, config.device
         )
     if not own.given:
+        if openood.full_spectrum:
+            raise UsageError("--full-spectrum goes with --openood, or with a model of your own.")
         if any(own.sets.values()):
             raise UsageError(
                 "--train, --held-out and --test are sets of a model of your own: give --model as "
@@ -105,6 +109,7 @@ def bench_command(
     check_free(folder, RUN, overwrite=True)
     network, data = open_given(options, own, reading, config.device)
     data = of_sets(data, config.sets)
+    data = full_spectrum(data) if openood.full_spectrum else data
     compare_given(
         network,
         data,

@@ -100,6 +100,8 @@ def fit_command(
         if needs_model(fitted.gate.network):
             following += f" --model {quote(model)}"
     gate = fitted.gate
+    if fit.error_rate is not None:
+        gate = gate.with_error_rate(fit.error_rate, confidence=fit.error_confidence)
     if model is not None:
         gate = replace(gate, metadata={**gate.metadata, "factory": model})
     summary = fit_summary(gate, fitted.files)

@@ -37,6 +37,7 @@ from goen.features.precomputed import Features, Precomputed, as_features, rename
 from goen.functional import conformal
 from goen.functional.ranking import Floats
 from goen.gate.decision import Reference, compare, decide, finite_rows
+from goen.gate.error_rate import Acceptance, AcceptBy, ErrorRate, find_acceptance
 from goen.gate.one_image import NearestImages, TrainingRow
 from goen.gate.prediction import Prediction, concatenate
 from goen.gate.threshold import FitDiagnostics, HeldOut
@@ -69,6 +70,7 @@ class BaseGate:
         inputs: what it takes: images of one shape, or tensors as the model takes them.
         metadata: provenance: splits with their hashes, metrics, configuration.
         per_class: whether the rate holds within every class; see ``with_per_class``.
+        error_rate: of the images that are accepted; see ``with_error_rate``.
         image_hashes: of the images that fitted the gate, by role (``train``, ``held_out``,
             ``calibration``, ``ood KIND``), so that ``update`` finds an image in a second role;
             empty in gates of ``goen run``.
@@ -84,6 +86,7 @@ class BaseGate:
     inputs: InputSpec
     metadata: JsonObject = field(default_factory=dict)
     per_class: bool = False
+    error_rate: ErrorRate | None = None
     image_hashes: Mapping[str, Hashes] = field(default_factory=dict)
     compiled: nn.Module | None = None
     diagnostics: FitDiagnostics | None = None
@@ -95,12 +98,14 @@ class BaseGate:
         self.held_out.threshold(self.false_alarm_rate)  # enough, or an error
         if self.per_class:
             self.class_thresholds  # noqa: B018  (enough of each class, or an error)
+        self.acceptance  # noqa: B018  (a bound that is low enough, or an error)
 
     def __repr__(self) -> str:
         return (
             f"Gate({len(self.classes)} classes, {self.detector}, {len(self.held_out)} "
             f"held-out scores, false_alarm_rate={self.false_alarm_rate:g}"
             f"{', per class' if self.per_class else ''}"
+            f"{f', error_rate={self.error_rate.rate:g}' if self.error_rate else ''}"
             f"{f', {self.engine}' if self.compiled else ''})"
         )
 
@@ -126,6 +131,12 @@ class BaseGate:
             ("this gate's rate", f"{mean:.3f}, or {low:.3f} to {high:.3f} with 90 % probability"),
             ("held-out images", f"{len(self.held_out):,}{groups} set the threshold, {limit:.4g}"),
         ]
+        if self.error_rate is not None and self.acceptance is not None:
+            promise = f"at most {self.error_rate.rate:g} of accepted ID images"
+            share = f"{self.acceptance.coverage:.1%} of held-out images are accepted"
+            rows.append(
+                ("error rate", f"{promise}, with {self.error_rate.confidence:.0%}; {share}")
+            )
         kept, total = self.detector.num_kept
         if kept:
             rows.append(("training images", f"{kept:,} of {total:,} are kept"))
@@ -159,6 +170,48 @@ class BaseGate:
         many held-out images as a whole gate would.
         """
         return replace(self, per_class=per_class)
+
+    def with_error_rate(
+        self,
+        rate: float | None,
+        *,
+        confidence: float = 0.95,
+        by: AcceptBy = "confidence",
+    ) -> Self:
+        """The same gate, which also decides what to accept; nothing is fitted again.
+
+        Predictions then have ``accepted``: images that are not flagged, and whose confidence is
+        high enough. Of accepted ID images at most this share is misclassified: with probability
+        ``confidence`` over the held-out images, the gate keeps this. Nothing is promised of OOD
+        images that are not flagged. ``is_ood``, scores and p-values stay as they are. It needs
+        held-out images with labels; ``docs/error-rate.md`` has the procedure and what it costs.
+
+        Args:
+            rate: the largest share of wrong classes among accepted ID images; ``None`` for a gate
+                that accepts nothing.
+            confidence: the probability with which the rate is kept.
+            by: what orders the images that are not flagged: the classifier's ``confidence``, or
+                the gate's ``score``.
+
+        Raises:
+            FitError: the held-out images are too few, or the errors among them too many.
+            UsageError: they have no labels, or come in groups, or the gate has a threshold for
+                each class.
+        """
+        wanted = None if rate is None else ErrorRate(rate, confidence, by)
+        return replace(self, error_rate=wanted)
+
+    @cached_property
+    def acceptance(self) -> Acceptance | None:
+        """Which images are accepted; ``None`` without an error rate."""
+        if self.error_rate is None:
+            return None
+        if self.per_class:
+            raise UsageError(
+                "The bound on the error rate is for one threshold, and this gate has one for each "
+                "class: gate.with_per_class(False)."
+            )
+        return find_acceptance(self.error_rate, self.held_out, self.detector, self.false_alarm_rate)
 
     @property
     def engine(self) -> EngineName:
@@ -329,10 +382,13 @@ class BaseGate:
         def named(columns: Tensor) -> dict[str, Floats]:
             return dict(zip(detector.cue_names, columns.numpy().T, strict=True))
 
+        score, confidence, accepted = found.score.numpy(), found.confidence.numpy(), None
+        if self.acceptance is not None:
+            accepted = self.acceptance.accepts(score + self.score_tolerance, confidence)
         return Prediction(
             label=found.label.numpy(),
-            confidence=found.confidence.numpy(),
-            score=found.score.numpy(),
+            confidence=confidence,
+            score=score,
             p_value=found.p_value.numpy(),
             probability=None if found.probability is None else found.probability.numpy(),
             is_ood=found.is_ood.numpy(),
@@ -341,6 +397,7 @@ class BaseGate:
             cue_p_values={} if found.cue_p_values is None else named(found.cue_p_values),
             num_held_out=self.num_held_out,
             grouped=self.held_out.groups is not None,
+            accepted=accepted,
         )
 
     def _checked(self, given: Arrays) -> Inputs:

@@ -20,6 +20,7 @@ class ImagePrediction:
         cues: the quantities that the score combines, by name.
         cue_p_values: the p-value of each cue alone, by name.
         path: of the file, if it was predicted from one.
+        accepted: whether the class may be used, of a gate with an error rate.
     """
 
     label: int
@@ -32,6 +33,7 @@ class ImagePrediction:
     cues: Mapping[str, float]
     cue_p_values: Mapping[str, float]
     path: str | None = None
+    accepted: bool | None = None
 
 
 class ExplainedCue(NamedTuple):

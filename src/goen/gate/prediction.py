@@ -32,7 +32,7 @@ Shown: TypeAlias = ImageSet | Tensor | NDArray[Any] | Sequence[Image.Image | Pat
 _THUMBNAIL = 96
 _ARRAYS = (
     *("label", "confidence", "score", "p_value", "probability", "is_ood"),
-    *("cues", "cue_p_values", "paths"),
+    *("cues", "cue_p_values", "paths", "accepted"),
 )
 # Of a prediction in a line each.
 _PRINTED = 10
@@ -63,8 +63,16 @@ class Prediction:
             held-out images in groups it is the number of groups.
         grouped: whether the held-out images come in groups.
         paths: of the files, if it was made from files or a folder.
+        accepted: of a gate with an error rate: whether the class may be used, as of ID images at
+            most that share of the accepted ones is misclassified; no flagged image is accepted.
 
     ``prediction[0]`` is that of the first image, ``prediction[:10]`` that of the first ten.
+
+    Example:
+        >>> import goen
+        >>> prediction = goen.load("cifar10-w16").predict(goen.data.load_set("digits").read([0, 1]))
+        >>> prediction.is_ood, prediction[0].class_name
+        (array([ True,  True]), 'dog')
     """
 
     label: NDArray[np.int64]
@@ -79,6 +87,7 @@ class Prediction:
     num_held_out: int | None = None
     grouped: bool = False
     paths: NDArray[np.str_] | None = None
+    accepted: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.label)
@@ -108,6 +117,7 @@ class Prediction:
             cues={name: of(values) for name, values in self.cues.items()},
             cue_p_values={name: of(values) for name, values in self.cue_p_values.items()},
             path=of(self.paths),
+            accepted=of(self.accepted),
         )
 
     @property
@@ -156,6 +166,7 @@ class Prediction:
     def columns(self) -> dict[str, NDArray[Any]]:
         """The arrays by the columns of ``goen score``: class name, score, p-values, cues."""
         probability = [] if self.probability is None else [self.probability]
+        accepted = [] if self.accepted is None else [self.accepted]
         arrays = [
             self.class_names,
             self.confidence,
@@ -163,10 +174,16 @@ class Prediction:
             self.p_value,
             *probability,
             self.is_ood,
+            *accepted,
             *self.cues.values(),
             *self.cue_p_values.values(),
         ]
-        names = row_columns([*self.cues], [*self.cue_p_values], probability=bool(probability))
+        names = row_columns(
+            [*self.cues],
+            [*self.cue_p_values],
+            probability=bool(probability),
+            accepted=bool(accepted),
+        )
         return dict(zip(names, arrays, strict=True))
 
     def rows(self) -> Iterator[ScoreRow]:
@@ -293,13 +310,16 @@ def _combined(
     return replace(parts[0], **{name: made(name) for name in _ARRAYS})
 
 
-def row_columns(cues: Sequence[str], explained: Sequence[str], *, probability: bool) -> list[str]:
+def row_columns(
+    cues: Sequence[str], explained: Sequence[str], *, probability: bool, accepted: bool = False
+) -> list[str]:
     """The columns of a row, but for ``error``.
 
     Args:
         cues: their names.
         explained: those with p-values.
         probability: whether there is one.
+        accepted: whether the gate has an error rate.
 
     Example:
         >>> row_columns(["a"], ["a"], probability=False)
@@ -309,6 +329,7 @@ def row_columns(cues: Sequence[str], explained: Sequence[str], *, probability: b
         *("label", "confidence", "score", "p_value"),
         *(["probability"] if probability else []),
         "is_ood",
+        *(["accepted"] if accepted else []),
         *(f"cue_{name}" for name in cues),
         *map(p_value_column, explained),
     ]

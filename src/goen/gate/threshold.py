@@ -5,11 +5,12 @@ And what they gave image by image, for the report of a fit.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -18,11 +19,34 @@ from goen.errors import FitError, UsageError, first_of, warn
 from goen.functional import conformal
 from goen.functional.near_copies import NearCopies
 from goen.functional.ranking import Floats
+from goen.outputs import Outputs
 
 # Enough to measure the rounding and whether outputs repeat, few enough to cost nothing.
 COMPARED_IMAGES = 8
 # Between the scores of two engines.
 TOLERANCE = 1e-5
+
+
+class Answers(NamedTuple):
+    """What a classifier answers to n images, as ``HeldOut`` has it; ``None`` what is not known."""
+
+    labels: NDArray[np.int64] | None = None
+    confidence: Floats | None = None
+    wrong: NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of(cls, detector: Detector, outputs: Outputs, truth: Tensor | None) -> Self:
+        """The answers to these outputs, as the gate of the detector gives them.
+
+        Args:
+            detector: fitted and calibrated.
+            outputs: of the network.
+            truth: the true labels, if they are known.
+        """
+        logits = detector.calibrated(outputs).logits.double()
+        confidence, labels = torch.softmax(logits, dim=1).max(dim=1)
+        wrong = None if truth is None else (labels != truth).numpy()
+        return cls(labels.numpy(), confidence.numpy(), wrong)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,20 +61,24 @@ class HeldOut:
         cues: ``(n, K)``, for ``Gate.update``.
         groups: ``(n,)``, the number of each image's group (scene, patient, video), from 0; ``None``
             if each image was drawn for itself.
+        confidence: ``(n,)``, of the classifier in its label, for an error rate.
+        wrong: ``(n,)``, whether that label is wrong, if the true ones are known.
     """
 
     scores: Floats
     labels: NDArray[np.int64] | None = None
     cues: Floats | None = None
     groups: NDArray[np.int64] | None = None
+    confidence: Floats | None = None
+    wrong: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         order = np.argsort(self.scores, kind="stable")
-        for name in ("scores", "labels", "cues", "groups"):
-            if getattr(self, name) is not None:
-                values = np.asarray(getattr(self, name))[order]  # a copy
+        for field in fields(self):
+            if getattr(self, field.name) is not None:
+                values = np.asarray(getattr(self, field.name))[order]  # a copy
                 values.flags.writeable = False
-                object.__setattr__(self, name, values)
+                object.__setattr__(self, field.name, values)
 
     @classmethod
     def from_cues(
@@ -58,7 +86,7 @@ class HeldOut:
         detector: Detector,
         cues: Tensor,
         *,
-        labels: Tensor | None,
+        answers: Answers | None = None,
         rounding: float,
         groups: NDArray[np.int64] | None = None,
     ) -> Self:
@@ -67,14 +95,20 @@ class HeldOut:
         Args:
             detector: fitted and calibrated.
             cues: of images that were used neither to fit nor to calibrate nor to select anything.
-            labels: the classifier's labels of the same images.
+            answers: of the classifier to the same images, if they are known.
             rounding: the largest difference measured between scores of an image alone and in a
                 batch.
             groups: of the same images, any numbers, if they come in groups.
         """
         scores = conformal.with_tolerance(detector.score_cues(cues).numpy(), rounding)
         numbers = None if groups is None else np.unique(groups, return_inverse=True)[1]
-        return cls(scores, None if labels is None else labels.numpy(), cues.numpy(), numbers)
+        labels, confidence, wrong = answers or Answers()
+        return cls(scores, labels, cues.numpy(), numbers, confidence, wrong)
+
+    @property
+    def answers(self) -> Answers:
+        """Of the classifier to these images."""
+        return Answers(self.labels, self.confidence, self.wrong)
 
     def __len__(self) -> int:
         return len(self.scores)

@@ -21,9 +21,10 @@ from goen.io.tensors import read_tensors
 _SCORES = (torch.float64, torch.float32, torch.int64, torch.bool)
 Group = Literal["id", "near", "far", "noise", "ood"]
 # Fields of the metrics' dataclasses that get no row of their own: settings, counts of images that
-# are known by other means, and the ends of the AUROC's interval, which are the columns low and high
-# of the AUROC's row.
-_NOT_METRICS = frozenset({"auroc_low", "auroc_high", "level", "threshold", "num_id", "num_ood"})
+# are known by other means, and the ends of intervals (NAME_low and NAME_high), which are the
+# columns low and high of the row of NAME.
+_NOT_METRICS = frozenset({"level", "threshold", "num_id", "num_ood", "num_images", "num_wrong"})
+_ENDS = ("_low", "_high")
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Origin:
     def rows(
         self, dataset: str, group: Group, numbers: Mapping[str, float], *, seen: bool = False
     ) -> list[Result]:
-        """One result per metric among the numbers, the AUROC's interval in its own row.
+        """One result per metric among the numbers, an interval in the row of its metric.
 
         Args:
             dataset: what was measured on.
@@ -75,7 +76,6 @@ class Origin:
             numbers: metrics by name, such as a metrics dataclass as a dict.
             seen: whether images of this set's kind calibrated.
         """
-        interval = (numbers.get("auroc_low"), numbers.get("auroc_high"))
         return [
             Result(
                 **vars(self),
@@ -83,12 +83,12 @@ class Origin:
                 group=group,
                 metric=metric,
                 value=float(value),
-                low=interval[0] if metric == "auroc" else None,
-                high=interval[1] if metric == "auroc" else None,
+                low=numbers.get(f"{metric}_low"),
+                high=numbers.get(f"{metric}_high"),
                 seen_in_calibration=seen,
             )
             for metric, value in numbers.items()
-            if metric not in _NOT_METRICS
+            if metric not in _NOT_METRICS and not metric.endswith(_ENDS)
         ]
 
 

@@ -13,6 +13,7 @@ from goen.metrics._calibration import (
 from goen.metrics._id import IDMetrics, id_metrics
 from goen.metrics._ood import OODResult, ood_metrics
 from goen.metrics._ranking import Ranking, rank_methods
+from goen.metrics._selective import SelectiveResult, risk_coverage_curve, selective_metrics
 from goen.metrics._uncertainty import (
     BootstrapIntervals,
     Interval,
@@ -36,6 +37,7 @@ __all__ = [
     "PairedTest",
     "Ranking",
     "ReliabilityBin",
+    "SelectiveResult",
     "bootstrap",
     "holm",
     "id_metrics",
@@ -46,4 +48,6 @@ __all__ = [
     "paired_mean_auroc_test",
     "rank_methods",
     "reliability_curve",
+    "risk_coverage_curve",
+    "selective_metrics",
 ]

@@ -41,7 +41,12 @@ def score_columns(gate: Gate) -> list[str]:
     """The columns of a row between ``path`` and ``error``."""
     detector = gate.detector
     explained = detector.cue_names if gate.has_cue_p_values else ()
-    return row_columns(detector.cue_names, explained, probability=detector.has_probability)
+    return row_columns(
+        detector.cue_names,
+        explained,
+        probability=detector.has_probability,
+        accepted=gate.error_rate is not None,
+    )
 
 
 def all_columns(gate: Gate) -> list[str]:
@@ -100,7 +105,7 @@ def sort_rows(rows: Iterable[ScoreRow], column: str) -> list[ScoreRow]:
     High scores, probabilities and cues are suspicious, and low p-values and confidences. Equal rows
     are sorted by their scores. Inputs that could not be read come last.
     """
-    low_first = column == "confidence" or column.startswith("p_")
+    low_first = column in ("confidence", "accepted") or column.startswith("p_")
 
     def key(row: ScoreRow) -> tuple[str | float, float]:
         score = -_suspicion(row["score"])

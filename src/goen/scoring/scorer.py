@@ -140,8 +140,11 @@ def _as_columns(rows: Sequence[ScoreRow], names: Sequence[str]) -> dict[str, Col
         values = [row[name] for row in rows]
         if name in text:
             columns[name] = np.array([value or "" for value in values], dtype=np.str_)
-        elif name == "is_ood":
-            columns[name] = np.array([value is not False for value in values], dtype=np.bool_)
+        elif name in ("is_ood", "accepted"):
+            # What cannot be read is flagged, and not accepted.
+            none = name == "is_ood"
+            filled = [none if value is None else value for value in values]
+            columns[name] = np.array(filled, dtype=np.bool_)
         else:
             columns[name] = np.array(values, dtype=np.float64)  # None becomes NaN
     return columns

@@ -7,6 +7,8 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from goen.errors import ArtifactError, ExtraMissing, FitError, UsageError, describe_left_out
 from goen.io.json_files import json_object
 from goen.io.manifest import JsonObject, Manifest
@@ -15,7 +17,9 @@ from goen.io.stages import summarised
 from goen.metrics import Ranking, rank_methods
 from goen.studies.base import BaseExperiment
 from goen.studies.evaluate import (
+    WRONG,
     Arrays,
+    error_rows,
     evaluation_sets,
     id_rows,
     ood_rows,
@@ -54,7 +58,7 @@ class Compared:
 
     Attributes:
         results: every number with its origin.
-        scores: by set and method.
+        scores: by set and method, and under ``WRONG`` which answers of each method are wrong.
         ranking: of the methods, over the OOD sets of a kind that may not calibrate; ``None`` if no
             method was measured on all of them.
         titles: title and section by method.
@@ -129,7 +133,8 @@ def _measure_all(
     """The numbers of the methods, their scores by set, and those left out with the reason."""
     skipped = dict(asked.skipped)
     results: list[Result] = []
-    scores: dict[str, Arrays] = {name: {} for name in evaluation_sets(experiment.protocol)}
+    names = [*evaluation_sets(experiment.protocol), WRONG]
+    scores: dict[str, Arrays] = {name: {} for name in names}
     for method in methods:
         try:
             rows, of_method = _measure(method, experiment)
@@ -173,6 +178,9 @@ def _measure(method: Method, experiment: BaseExperiment[Any]) -> tuple[list[Resu
         network_ms_per_image=1000 * passed / len(protocol.test),
     )
     rows += ood_rows(origin, scores, protocol.evaluation, fitted.seen)
+    wrong = logits.argmax(axis=1) != np.asarray(protocol.test.labels)
+    rows += error_rows(origin, scores["test"][method.key], wrong)
+    scores[WRONG] = {method.key: wrong}
     return rows, {name: of_method[method.key] for name, of_method in scores.items()}
 
 

@@ -31,7 +31,14 @@ from goen.io.results import (
     write_results,
     write_scores,
 )
-from goen.metrics import holm, id_metrics, ood_calibration, ood_metrics, paired_auroc_test
+from goen.metrics import (
+    holm,
+    id_metrics,
+    ood_calibration,
+    ood_metrics,
+    paired_auroc_test,
+    selective_metrics,
+)
 from goen.outputs import Outputs
 from goen.studies.base import BaseExperiment, FittedMethod
 from goen.studies.methods import Network, labels_of
@@ -42,6 +49,8 @@ _log = getLogger(__name__)
 Arrays = dict[str, NDArray[Any]]
 # Of each set; a report of ten such sets has twenty megabytes.
 _MOST_MISTAKES = 500
+WRONG = "test errors"
+"""Under this name the scores of a comparison hold which answers of each method are wrong."""
 _MAP_POINTS = 500
 
 
@@ -59,6 +68,22 @@ def id_rows(
     """
     numbers = asdict(id_metrics(logits=logits, labels=images.labels))
     return origin.rows(dataset, "id", {**numbers, **more})
+
+
+def error_rows(
+    origin: Origin, scores: NDArray[Any], wrong: NDArray[np.bool_], dataset: str = "test"
+) -> list[Result]:
+    """How well a score finds wrong answers on ID images; nothing if all are right, or all wrong.
+
+    Args:
+        origin: of the numbers.
+        scores: of the images, an OOD score or an uncertainty.
+        wrong: whether the predicted class of each is wrong.
+        dataset: the name of the set in the results.
+    """
+    if wrong.all() or not wrong.any():
+        return []
+    return origin.rows(dataset, "id", asdict(selective_metrics(scores, wrong)))
 
 
 def ood_rows(
@@ -232,10 +257,13 @@ def gate_arrays(gate: Gate, outputs: Outputs) -> Arrays:
         "p_value": prediction.p_value,
         "is_ood": prediction.is_ood,
         "label": prediction.label,
+        "confidence": prediction.confidence,
         "logits": outputs.logits.numpy(),
     }
     if prediction.probability is not None:
         arrays["probability"] = prediction.probability
+    if prediction.accepted is not None:
+        arrays["accepted"] = prediction.accepted
     return arrays
 
 
@@ -253,8 +281,11 @@ def _results(
     found = id_rows(classifier, test["logits"], protocol.test)
     flagged_id = test["is_ood"][protocol.sets_no_threshold]
     found += gate.rows("test", "id", {"false_alarm_rate": flagged_id.mean()})
+    wrong = test["logits"].argmax(axis=1) != test["truth"]
     for f in fitted:
-        found += ood_rows(replace(f.origin, seconds=None), scores, protocol.evaluation, f.seen)
+        origin = replace(f.origin, seconds=None)
+        found += ood_rows(origin, scores, protocol.evaluation, f.seen)
+        found += error_rows(origin, test[f.method.key], wrong)
     for name, ood in protocol.evaluation.items():
         flagged = {"flagged": scores[name]["is_ood"].mean()}
         found += gate.rows(name, ood.group, flagged, seen=name in last.seen)

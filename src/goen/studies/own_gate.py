@@ -30,6 +30,7 @@ from goen.io.stages import alone_in, summarised
 from goen.outputs import Outputs
 from goen.studies.evaluate import (
     Arrays,
+    error_rows,
     find_mistakes,
     gate_arrays,
     id_rows,
@@ -172,7 +173,13 @@ def _results(
     test, seen = scores[TEST], TEST in used
     found: list[Result] = []
     if images.labelled:
-        found += id_rows(replace(own, method=CLASSIFIER), test["logits"], images.test)
+        classifier = replace(own, method=CLASSIFIER)
+        wrong = test["label"] != test["truth"]
+        found += id_rows(classifier, test["logits"], images.test)
+        found += error_rows(classifier, 1 - test["confidence"], wrong)
+        found += error_rows(own, test[own.method], wrong)
+        if "accepted" in test:
+            found += _accepted(gate, of_gate, test["accepted"], wrong, seen=seen)
     alarms = test["is_ood"]
     found += _share(of_gate, TEST, "id", "false_alarm_rate", alarms, seen=seen)
     if gate.held_out.groups is None and not gate.per_class:
@@ -188,6 +195,30 @@ def _results(
             numbers = probability_numbers(test["probability"], scores[name]["probability"])
             found += own.rows(name, ood.group, numbers, seen=there)
     return found
+
+
+def _accepted(
+    gate: Gate,
+    origin: Origin,
+    accepted: NDArray[np.bool_],
+    wrong: NDArray[np.bool_],
+    *,
+    seen: bool,
+) -> list[Result]:
+    """The share of ID images that is accepted, and that of wrong classes among them.
+
+    ``p_error_rate`` is the probability of as many errors or more if the gate just kept its rate.
+    """
+    from scipy.stats import binom  # slow to import
+
+    assert gate.error_rate is not None, "it accepts images"
+    found = _share(origin, TEST, "id", "accepted", accepted, seen=seen)
+    if not accepted.any():
+        return found
+    errors = wrong[accepted]
+    p = binom.sf(errors.sum() - 1, len(errors), gate.error_rate.rate)
+    found += _share(origin, TEST, "id", "error_rate", errors, seen=seen)
+    return found + origin.rows(TEST, "id", {"p_error_rate": float(p)}, seen=seen)
 
 
 def _share(
@@ -213,18 +244,37 @@ def _conclusion(gate: Gate, results: list[Result]) -> str:
         f"({alarms.low:.1%} to {alarms.high:.1%}), "
         f"promised: at most {gate.false_alarm_rate:.3g} on average"
     )
-    if tested is None:
-        return sentence
-    if tested.value > TOO_MANY:
-        return f"{sentence}; they agree (p = {tested.value:.2g})"
-    return (
-        f"{sentence}; that is more than chance explains (p = {tested.value:.2g}): these ID images "
-        "are not like the gate's held-out images"
+    if tested is not None and tested.value > TOO_MANY:
+        sentence += f"; they agree (p = {tested.value:.2g})"
+    elif tested is not None:
+        sentence += (
+            f"; that is more than chance explains (p = {tested.value:.2g}): these ID images are "
+            "not like the gate's held-out images"
+        )
+    return sentence + _about_accepted(gate, found)
+
+
+def _about_accepted(gate: Gate, found: Mapping[str, Result]) -> str:
+    """The errors among accepted images against the promise, if there is one."""
+    if gate.error_rate is None or "error_rate" not in found:
+        return ""
+    share, errors, p = (found[m] for m in ("accepted", "error_rate", "p_error_rate"))
+    sentence = (
+        f"; {share.value:.1%} of the ID images are accepted, and {errors.value:.2%} of these "
+        f"({errors.low:.2%} to {errors.high:.2%}) are misclassified, promised: at most "
+        f"{gate.error_rate.rate:.3g} with {gate.error_rate.confidence:.3g} probability"
     )
+    if p.value > TOO_MANY:
+        return sentence
+    return f"{sentence}; that is more than the promise (p = {p.value:.2g})"
 
 
 def _summary(gate: Gate, images: Evaluated) -> JsonObject:
     low, expected, high = false_alarm_interval(gate.num_held_out, gate.false_alarm_rate)
+    wanted = gate.error_rate
+    errors: JsonObject = {}
+    if wanted is not None:
+        errors = {"error_rate": wanted.rate, "error_confidence": wanted.confidence}
     detector = gate.detector
     return summary_of(
         "evaluate",
@@ -240,5 +290,6 @@ def _summary(gate: Gate, images: Evaluated) -> JsonObject:
             "expected": expected,
             "low": low,
             "high": high,
+            **errors,
         },
     )

@@ -23,7 +23,7 @@ from goen.io.results import Origin, Result, write_results
 from goen.io.stages import Stages, alone_in, summarised
 from goen.outputs import Outputs
 from goen.studies.base import BaseExperiment
-from goen.studies.evaluate import gate_arrays, id_rows, summary_of
+from goen.studies.evaluate import error_rows, gate_arrays, id_rows, summary_of
 from goen.studies.experiment import TrainingOptions
 from goen.studies.given import GivenExperiment, GivenNetwork, detector_methods, identity
 from goen.studies.methods import METHODS, Method, check_calibration
@@ -253,7 +253,8 @@ def _rows(
     scores: NDArray[Any],
     flagged: NDArray[Any],
 ) -> list[Result]:
-    return id_rows(
+    wrong = logits.argmax(axis=1) != np.asarray(images.labels)
+    rows = id_rows(
         origin,
         logits,
         images,
@@ -261,3 +262,4 @@ def _rows(
         mean_score=scores.mean(),
         flagged=flagged.mean(),
     )
+    return rows + error_rows(origin, scores, wrong, images.name)

@@ -246,7 +246,7 @@ def ensemble_gate() -> Gate:
     fitted_on, validation = extract(network, p.train), extract(network, p.validation)
     detector.fit(fitted_on, torch.from_numpy(p.train.labels), held_out=validation)
     cues = detector.cues(validation)
-    held_out = HeldOut.from_cues(detector, cues, labels=None, rounding=1e-6)
+    held_out = HeldOut.from_cues(detector, cues, rounding=1e-6)
     return Gate(network, detector, held_out, 0.05, p.train.classes, ImageInputs(3, 32, 32))
 
 
@@ -260,7 +260,7 @@ def test_a_network_that_predicts_rotations_is_saved_with_its_score(tmp_path: Pat
     outputs = extract(rotated, p.validation)
     detector = Uncertainty()
     detector.fit_training(outputs, torch.from_numpy(p.validation.labels))  # its classes alone
-    held_out = HeldOut.from_cues(detector, detector.cues(outputs), labels=None, rounding=1e-6)
+    held_out = HeldOut.from_cues(detector, detector.cues(outputs), rounding=1e-6)
     gate = Gate(rotated, detector, held_out, 0.05, few.classes, ImageInputs(3, 32, 32))
     gate.save(tmp_path / "gate")
     loaded = goen.load(tmp_path / "gate")

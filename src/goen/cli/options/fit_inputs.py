@@ -13,7 +13,7 @@ from tyro.conf import arg
 
 from goen.cli.options.groups import read_groups
 from goen.cli.options.own_model import ExtractionSettings, OwnModel
-from goen.cli.options.types import OptionalDataset, several
+from goen.cli.options.types import OptionalDataset, OptionalRate, several
 from goen.data.feature_files import SUFFIXES, FeatureFile, read_features, read_tensor_file
 from goen.data.images.array_files import read_array_header
 from goen.data.images.pixel_format import PixelFormat
@@ -97,6 +97,9 @@ class FitOptions:
             with a column group alone. Each group counts once.
         flip_averaging: average outputs over each image and its horizontal flip, at twice the time;
             not for classes that a flip changes, such as digits.
+        error_rate: accept images of which at most this share is misclassified, among those that
+            are not flagged; needs labels of the held-out images.
+        error_confidence: the probability with which the error rate is kept.
     """
 
     held_out: OptionalDataset = None
@@ -106,6 +109,8 @@ class FitOptions:
     false_alarm_rate: float = 0.05
     groups: Annotated[str | None, arg(metavar="parent|FILE", help_behavior_hint="")] = None
     flip_averaging: bool = False
+    error_rate: OptionalRate = None
+    error_confidence: float = 0.95
 
     def by_kind(self, load: Callable[[str], Loaded]) -> dict[str, Loaded]:
         """Each OOD dataset by a unique name: the last part of a folder's path, if it is unique."""

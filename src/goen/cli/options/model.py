@@ -104,17 +104,25 @@ class RateOptions(GateOptions):
         false_alarm_rate: upper bound on the probability that an ID image is flagged (default: the
             gate's).
         per_class: one threshold per predicted class; needs enough held-out images of each.
+        error_rate: accept images of which at most this share is misclassified, among those that
+            are not flagged; needs labels of the gate's held-out images (default: the gate's).
+        error_confidence: the probability with which the error rate is kept.
     """
 
     false_alarm_rate: OptionalRate = None
     per_class: bool = False
+    error_rate: OptionalRate = None
+    error_confidence: float = 0.95
 
     def open(self, name: str) -> Gate:
         """The gate at this rate."""
         gate = super().open(name)
         if self.false_alarm_rate is not None:
             gate = gate.with_false_alarm_rate(self.false_alarm_rate)
-        return gate.with_per_class() if self.per_class else gate
+        gate = gate.with_per_class() if self.per_class else gate
+        if self.error_rate is not None:
+            gate = gate.with_error_rate(self.error_rate, confidence=self.error_confidence)
+        return gate
 
 
 def find_preprocess(name: str) -> Preprocessing:

@@ -40,7 +40,8 @@ class OpenOodOptions:
             images_largescale. --weights is then one of its checkpoints for CIFAR (best.ckpt), or
             the folder of its three runs (s0/best.ckpt, ...); for other networks give --model too.
         benchmark: of OpenOOD: cifar10, cifar100, imagenet200 or imagenet.
-        full_spectrum: count images under a covariate shift as ID test images.
+        full_spectrum: count images under a covariate shift as ID test images: those of OpenOOD's
+            lists, or with --model half of the test images, which goen corrupts.
     """
 
     openood: OptionalPath = None

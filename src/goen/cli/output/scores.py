@@ -55,7 +55,7 @@ def _cells(row: ScoreRow) -> list[str]:
         visible_line(str(row["label"])),
         f"{row['confidence'] or 0:.0%}",
         f"{row['p_value'] or 0:.2g}",
-        "flagged" if row["is_ood"] else "passed",
+        "flagged" if row["is_ood"] else "accepted" if row.get("accepted") else "passed",
         visible_line(str(row["error"] or most_unusual_cue(row))),
     ]
 

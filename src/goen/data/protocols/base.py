@@ -29,7 +29,8 @@ OodGroup = Literal["near", "far", "noise", "ood"]
 """How far away a set is; ``ood`` where nobody says."""
 NAMED = ("cifar10", "cifar100", "digits")
 """The protocols that have a name; none of one's own has one of these."""
-_TAKEN = ("test",)  # of the ID images for evaluation, in results
+# Of the ID images for evaluation and of their errors, in results.
+_TAKEN = ("test", "test errors")
 _NO_OOD = (
     "%s has no OOD images to evaluate on: detection is measured on generated noise alone, which is "
     "easy. Give folders of images that do not belong to any class."

@@ -135,8 +135,20 @@ def _onnx_runner(path: Path, gate: BaseGate) -> Runner:
 
 
 def export_metadata(gate: BaseGate) -> JsonObject:
-    """The names of outputs, classes and cues, the rate, the threshold and the versions."""
+    """The names of outputs, classes and cues, the rate, the threshold and the versions.
+
+    Of a gate with an error rate also the limits between which images are accepted.
+    """
+    accepted: JsonObject = {}
+    if gate.acceptance is not None:
+        above = gate.acceptance.above_confidence
+        limits = {
+            "below_score": gate.acceptance.below_score,
+            "above_confidence": above if np.isfinite(above) else None,
+        }
+        accepted = {"accepted": limits}
     return {
+        **accepted,
         "made_by": MADE_BY,
         "classes": list(gate.classes),
         "outputs": list(output_names(gate)),

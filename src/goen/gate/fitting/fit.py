@@ -28,6 +28,7 @@ from goen.gate.fitting.sets import (
     warn_of_copies,
 )
 from goen.gate.threshold import (
+    Answers,
     FitDiagnostics,
     HeldOut,
     is_clearly_above,
@@ -142,14 +143,14 @@ def calibrate(
     reported = {} if detector.needs_ood else found.ood
     detector = detector.chosen
     cues = detector.cues(outputs)
-    predicted = outputs.logits.argmax(dim=1)
+    truth = outputs.labels
     sets_threshold = torch.zeros(len(held_out), dtype=torch.bool)
     sets_threshold[rows] = True
     diagnostics = FitDiagnostics(
         scores=detector.score_cues(cues).numpy(),
         cues=cues.numpy(),
-        predicted=predicted.numpy(),
-        truth=None if outputs.labels is None else outputs.labels.numpy(),
+        predicted=outputs.logits.argmax(dim=1).numpy(),
+        truth=None if truth is None else truth.numpy(),
         sets_threshold=sets_threshold.numpy(),
         ood_scores={kind: detector.score(reported[kind]).numpy() for kind in reported},
     )
@@ -157,7 +158,7 @@ def calibrate(
     threshold = HeldOut.from_cues(
         detector,
         cues[rows],
-        labels=predicted[rows],
+        answers=Answers.of(detector, outputs[rows], None if truth is None else truth[rows]),
         rounding=rounding,
         groups=None if groups is None else groups[rows.numpy()],
     )

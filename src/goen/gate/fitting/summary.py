@@ -54,14 +54,11 @@ def fit_summary(gate: BaseGate, files: Sequence[Path] = ()) -> str:
         "probability, for these held-out images",
         f"  threshold          {gate.threshold:.4f}, from {len(gate.held_out)} held-out "
         f"{inputs}{groups}",
+        *_accepted(gate),
         "",
         f"  detector           {gate.detector}",
     ]
-    weights = gate.detector.cue_weights
-    if weights:
-        lines += ["  cue                weight   (each is standardised; the score rises with it)"]
-        lines += [f"  {name:<18} {weight:6.3f}" for name, weight in weights.items()]
-    lines += _selection(gate)
+    lines += [*_weights(gate), *_selection(gate)]
     ood = {} if gate.diagnostics is None else gate.diagnostics.ood_scores
     if ood:
         lines += ["", "  OOD, used in the fit          AUROC   flagged"]
@@ -75,6 +72,25 @@ def fit_summary(gate: BaseGate, files: Sequence[Path] = ()) -> str:
         found = describe_near_copies(gate.diagnostics.near_copies, names, grouped=grouped)
         lines += [line for one in found for line in ("", *_wrapped(f"Warning: {one}"))]
     return "\n".join(lines)
+
+
+def _weights(gate: BaseGate) -> list[str]:
+    weights = gate.detector.cue_weights
+    lines = [f"  {name:<18} {weight:6.3f}" for name, weight in (weights or {}).items()]
+    heading = "  cue                weight   (each is standardised; the score rises with it)"
+    return [heading, *lines] if lines else []
+
+
+def _accepted(gate: BaseGate) -> list[str]:
+    if gate.error_rate is None or gate.acceptance is None:
+        return []
+    wanted, found = gate.error_rate, gate.acceptance.selection
+    return [
+        f"  error rate         at most {wanted.rate:g} of accepted ID images are misclassified, "
+        f"with {wanted.confidence:.3g} probability",
+        f"  accepted           {gate.acceptance.coverage:.1%} of the held-out images, with "
+        f"{found.errors} errors among {found.count:,}; bound {found.bound:.4f}",
+    ]
 
 
 def selection_sentences(gate: BaseGate) -> list[str]:

@@ -195,11 +195,11 @@ def _recalibrated(
     old = gate.detector
     if "held_out" not in found.others:
         new.recalibrate(None, found.ood)
-        cues, labels = torch.tensor(gate.held_out.require_cues()), gate.held_out.labels
-        numbers = None if labels is None else torch.tensor(labels)
+        held_out = gate.held_out
+        cues = torch.tensor(held_out.require_cues())
         rounding = max(part.rounding(new) for part in found.others.values())
         threshold = HeldOut.from_cues(
-            new, cues, labels=numbers, rounding=rounding, groups=gate.held_out.groups
+            new, cues, answers=held_out.answers, rounding=rounding, groups=held_out.groups
         )
         return threshold, lambda detector: detector.score_cues(cues)
     calibrates = new.calibrates(with_ood=bool(found.ood) or old.has_probability)

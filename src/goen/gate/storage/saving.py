@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
 from torch import nn
 
+from goen.checks import check_choice
 from goen.data.inputs import Hashes
 from goen.detectors import load_detector
 from goen.detectors.registry import detector_manifest
@@ -19,6 +21,7 @@ from goen.features.preprocess import Preprocessing
 from goen.functional import conformal
 from goen.gate.base import BaseGate
 from goen.gate.bundled import bundled_folder, bundled_gates
+from goen.gate.error_rate import ACCEPT_BY, AcceptBy, ErrorRate
 from goen.gate.storage.inputs import FIELDS as INPUT_FIELDS
 from goen.gate.storage.inputs import check_inputs, inputs_manifest, read_inputs
 from goen.gate.storage.network import (
@@ -36,7 +39,7 @@ from goen.models.placement import full_precision
 _IMAGES, _GROUPS = "held_out_images", "held_out_groups"
 _MEAN = "expected_false_alarm_rate"
 _INTERVAL = "of_this_gate_90_percent"
-_HELD_OUT = ("scores", "labels", "cues", "groups")
+_HELD_OUT = ("scores", "labels", "cues", "groups", "confidence", "wrong")
 _FIELDS = (
     *artifacts.FIELDS,
     "network",
@@ -44,6 +47,7 @@ _FIELDS = (
     "classes",
     "false_alarm_rate",
     "per_class",
+    "error_rate",
     "threshold",
     "guarantee",
     "image_hashes",
@@ -97,6 +101,7 @@ def save_gate(gate: BaseGate, folder: Path | str, *, overwrite: bool = False) ->
         **inputs_manifest(gate.inputs),
         "false_alarm_rate": gate.false_alarm_rate,
         "per_class": gate.per_class,
+        **({} if gate.error_rate is None else {"error_rate": asdict(gate.error_rate)}),
         "threshold": gate.threshold,
         "guarantee": _guarantee(gate),
         "image_hashes": list(gate.image_hashes),
@@ -217,6 +222,7 @@ def _rebuilt(
         inputs=inputs,
         metadata=metadata.content,
         per_class=manifest.flag("per_class"),
+        error_rate=_error_rate(manifest),
         image_hashes=hashes,
     )
     if gate.threshold != manifest.number("threshold"):
@@ -237,7 +243,22 @@ def _held_out(tensors: Tensors, num_classes: int, num_cues: int) -> HeldOut:
         groups = tensors.integers("held_out_groups", (count,), low=0, high=count - 1).numpy()
         if not count or len(np.unique(groups)) != groups.max() + 1:
             raise ValueError("its tensor held_out_groups should number the groups from 0")
-    return HeldOut(scores.numpy(), labels, cues, groups)
+    confidence = wrong = None
+    if "held_out_confidence" in tensors:
+        confidence = tensors.floats("held_out_confidence", (count,)).numpy()
+    if "held_out_wrong" in tensors:
+        wrong = tensors.of_shape("held_out_wrong", (count,), torch.bool).numpy()
+    return HeldOut(scores.numpy(), labels, cues, groups, confidence, wrong)
+
+
+def _error_rate(manifest: Manifest) -> ErrorRate | None:
+    if "error_rate" not in manifest:
+        return None
+    part = manifest.part("error_rate")
+    part.check_names([field.name for field in fields(ErrorRate)])
+    by = part.text("by")
+    check_choice("order of acceptance", by, ACCEPT_BY)
+    return ErrorRate(part.number("rate"), part.number("confidence"), cast(AcceptBy, by))
 
 
 def _image_hashes(tensors: Tensors, manifest: Manifest) -> dict[str, Hashes]:

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from goen.io.results import Result
-from goen.report.figures.scores import roc
+from goen.report.figures.scores import risk_coverage, roc
 from goen.report.figures.style import (
     BLUE,
     GREY,
@@ -127,6 +127,34 @@ def roc_by_kind(title: str, methods: Sequence[Scored]) -> Figure:
     ax.set(xlim=(-0.01, 1), ylim=(0, 1.01))
     ax.set_title(f"ROC: {title}")
     figure.legend(loc="outside lower center", ncols=1)
+    return figure
+
+
+@goen_style
+def risk_by_kind(methods: Sequence[Scored]) -> Figure:
+    """Risk by coverage: in colour the methods with a legend, in grey behind them all others.
+
+    Args:
+        methods: with the scores of right answers as ``id`` and of wrong ones as ``ood``.
+    """
+    legends = {m.legend: textwrap.wrap(m.legend, _LEGEND) for m in methods if m.legend}
+    figure, ax = single_axes(4.4 + 0.2 * sum(map(len, legends.values())))
+    curves = [risk_coverage(method.id, method.ood) for method in methods]
+    highest = max(risk[-1] for _, risk in curves)
+    for method, (coverage, risk) in zip(methods, curves, strict=True):
+        best = risk_coverage(np.zeros(len(method.id)), np.ones(len(method.ood)))
+        ax.plot(*best, color=GREY, linewidth=1, linestyle="--")
+        if method.legend:
+            label = in_legend("\n".join(legends[method.legend]))
+            ax.plot(coverage, risk, label=label, linewidth=2, zorder=3, **line_style(method.kind))
+        else:
+            ax.plot(coverage, risk, color=PALE, linewidth=0.7)
+    ax.set(xlabel="share of ID images accepted", ylabel="share of errors among them")
+    ax.set(xlim=(0, 1.01), ylim=(0, min(1.0, 1.25 * highest)), title="Risk by coverage")
+    ax.xaxis.set_major_formatter(lambda x, _: f"{x:.0%}")
+    ax.yaxis.set_major_formatter(lambda y, _: f"{y:.3g}")
+    if legends:
+        figure.legend(loc="outside lower center", ncols=1)
     return figure
 
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from goen.functional.ranking import tally
+from goen.metrics import risk_coverage_curve
 from goen.report.figures.style import (
     BLUE,
     GREY,
@@ -112,6 +113,18 @@ def precision_recall(id_scores: NDArray[Any], ood_scores: NDArray[Any]) -> Curve
     counts = tally(np.asarray(id_scores, np.float64), np.asarray(ood_scores, np.float64))
     found, alarms = (side[1:] for side in counts.ood_first())  # where something is flagged
     return _thinned(found / counts.num_ood, found / (found + alarms))
+
+
+def risk_coverage(right: NDArray[Any], wrong: NDArray[Any]) -> Curve:
+    """Coverages and the share of errors among the lowest scores, of right and wrong answers.
+
+    Example:
+        >>> coverage, risk = risk_coverage(np.array([0.0, 2.0]), np.array([1.0]))
+        >>> coverage.round(2).tolist(), risk.round(2).tolist()
+        ([0.33, 0.67, 1.0], [0.0, 0.5, 0.33])
+    """
+    scores = np.concatenate([right, wrong]).astype(np.float64)
+    return _thinned(*risk_coverage_curve(scores, np.arange(len(scores)) >= len(right)))
 
 
 def _thinned(x: NDArray[np.float64], y: NDArray[np.float64]) -> Curve:

@@ -13,6 +13,7 @@ from goen.report.run_folder import RunFolder
 from goen.report.summary import Summary
 from goen.report.table import Cell, Table
 from goen.report.texts import bold, listed, named, number_of, slug, text_of
+from goen.report.wrong_answers import risk_sections, wrong_answers_tables
 
 _text = partial(text_of, "bench.html")
 _PER_IMAGE = {
@@ -29,6 +30,7 @@ def bench_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
         comparison.auroc(),
         *([] if board is None else [board]),
         *comparison.others(),
+        *wrong_answers_tables(comparison),
         comparison.classifiers(),
         _cost(comparison),
     ]
@@ -78,6 +80,7 @@ def ablate_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
             lambda row: summary.with_center_loss[row],
         ),
         *comparison.others(),
+        *wrong_answers_tables(comparison),
     ]
 
 
@@ -101,6 +104,7 @@ def comparison_page(run: RunFolder, tables: Sequence[Table], *, title: str, comp
     sections = [
         Section("AUROC", [_text("intervals"), _forests(run), *tables[:1]]),
         *_score_section(run),
+        *_risk_sections(run),
         Section("Other measures", tables[1:]),
     ]
     return Page(f"{title} on {run.summary.data}", _summary(run, compared), sections)
@@ -199,6 +203,11 @@ def _score_section(run: RunFolder) -> list[Section]:
         return []
     drawings = [drawing for name in sets for drawing in _score_figures(run, name)]
     return [Section("ROC curves and scores", [_text("scores"), drawings])]
+
+
+def _risk_sections(run: RunFolder) -> list[Section]:
+    scores = {m: values for m, values in run.scores.get("test", {}).items() if m in run.titles}
+    return risk_sections(run, scores, sorted(_representatives(run)))
 
 
 def _score_figures(run: RunFolder, name: str) -> list[Drawing]:

@@ -23,6 +23,7 @@ _METRICS = {
     "ece": "ECE",
     "nll": "NLL",
     "brier": "Brier score",
+    "aurc": "AURC",
     "mean_score": "Mean score",
     "flagged": "Share flagged",
 }
@@ -33,6 +34,8 @@ _MEANINGS = {
     "nll": "Mean negative log-likelihood of the label, in nats. Lower is better.",
     "brier": "Squared distance of the probabilities from the label, summed over classes: 0 to 2. "
     "Lower is better.",
+    "aurc": "The mean share of errors among the images with the lowest scores, over all coverages. "
+    "It depends on the accuracy. Lower is better.",
     "mean_score": "Mean OOD score, higher for more OOD. Each method has a scale of its own: only "
     "numbers of one row can be compared.",
     "flagged": "The share of images above the threshold, set on clean held-out images{rate}. A "
@@ -84,6 +87,7 @@ def robust_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
             _notes(results, summary, metric),
         )
         for metric, title in _METRICS.items()
+        if _is_everywhere(study, metric)
     ]
     by_corruption = [
         Table(
@@ -99,6 +103,12 @@ def robust_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
         for metric in ("accuracy", "flagged")
     ]
     return [*by_severity, *by_corruption]
+
+
+def _is_everywhere(study: Study, metric: str) -> bool:
+    """Whether the metric was measured on every set; there is no AURC where no answer is wrong."""
+    sets = {(method, dataset) for method, dataset, _ in study.by_key}
+    return all((*one, metric) in study.by_key for one in sets)
 
 
 def _mean(

@@ -34,6 +34,7 @@ from goen.report.spread import recorded_spread
 from goen.report.summary import Summary, dataset_title
 from goen.report.table import Cell, Row, Table
 from goen.report.texts import bold, slug, text_of
+from goen.report.wrong_answers import risk_sections, wrong_answers_tables
 
 _text = partial(text_of, "run.html")
 _CLASSIFIER = {"accuracy": "accuracy", "ece": "ECE (15 bins)", "nll": "NLL", "brier": "Brier score"}
@@ -48,7 +49,7 @@ _PROBABILITY = {
 
 
 def run_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
-    """AUROC, the share that the gate flags, both FPR95s, and AUPR."""
+    """AUROC, the share that the gate flags, both FPR95s, AUPR, and AURC."""
     comparison = Comparison(results, summary)
     alarms = comparison.by_key["gate", "test", "false_alarm_rate"]
     shares = [alarms, *(comparison.by_key["gate", name, "flagged"] for name in comparison.sets)]
@@ -69,7 +70,7 @@ def run_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
         ),
         apart=1 + len(comparison.unseen) if comparison.seen else None,
     )
-    return [comparison.auroc(), gate, *comparison.others()]
+    return [comparison.auroc(), gate, *comparison.others(), *wrong_answers_tables(comparison)]
 
 
 def _table(
@@ -104,6 +105,7 @@ def run_page(run: RunFolder, tables: Sequence[Table]) -> Page:
     sections = [
         Section("OOD detection", [auroc, _text("curves"), drawn, *others]),
         *_other_scores(run),
+        *wrong_answers(run),
         calibration(run),
         *_feature_map(run, run.gate.texts("classes")),
         errors(run, run.gate.texts("classes")),
@@ -199,6 +201,12 @@ def histogram(run: RunFolder, method: str, threshold: float | None) -> Drawing:
         histograms(run.label(method), labelled, threshold),
         f"Histograms of the score {run.label(method)} of {', '.join(labelled)}{end}",
     )
+
+
+def wrong_answers(run: RunFolder) -> list[Section]:
+    """Risk by coverage of every score."""
+    scores = {method: run.scores["test"][method] for method in methods_of(run)}
+    return risk_sections(run, scores, list(scores))
 
 
 def _other_scores(run: RunFolder) -> list[Section]:
