@@ -45,6 +45,7 @@ goen.Gate.nearest: count=3, batch_size=256
 goen.Gate.predict: batch_size=256
 goen.Gate.save: overwrite=False
 goen.Gate.update: batch_size=128
+goen.Gate.with_error_rate: confidence=0.95
 goen.Gate.with_per_class: per_class=True
 goen.LinearClassifier.of: scale=1.0
 goen.Monitor: seed=0
@@ -98,6 +99,7 @@ goen.metrics.over_seeds: level=0.95
 goen.metrics.paired_auroc_test: level=0.95
 goen.metrics.paired_mean_auroc_test: level=0.95
 goen.metrics.reliability_curve: num_bins=15
+goen.metrics.selective_metrics: level=0.95
 goen.models.Classifier.loss: label_smoothing=0.0, progress=1.0
 goen.models.NetworkConfig: num_classes=10, width=64, stem_stride=1, temperature=1.0, rotations=False
 goen report: paper=False
@@ -111,9 +113,9 @@ goen export: fixed_size=False, overwrite=False
 goen data list: json_=False
 goen data new: overwrite=False
 goen data show: overwrite=False
-EvaluateOptions: per_class=False, reuse=False, batch_size=128, json_=False
-FitOptions: false_alarm_rate=0.05, flip_averaging=False
-RateOptions: per_class=False
+EvaluateOptions: per_class=False, error_confidence=0.95, reuse=False, batch_size=128, json_=False
+FitOptions: false_alarm_rate=0.05, flip_averaging=False, error_confidence=0.95
+RateOptions: per_class=False, error_confidence=0.95
 ModelOptions: batch_size=128
 OutputOptions: flagged_only=False, overwrite=False
 TableOptions: size=0, flip=True, json_=False
@@ -178,6 +180,7 @@ functional.martingales: _EVEN_IMAGES=10000
 functional.near_copies: MOST_HELD_OUT=1000, _QUANTILE=0.01, _LEVEL=0.0001, _WIDEST=256,
     _NARROWEST=8, _REFERENCE=2000
 functional.neighbours: ROUNDING=1e-06
+functional.selective: CANDIDATES=20
 gate.base: _MOST_CLASSES=10
 gate.engine: _EVERY=5
 gate.export.comparison: _PROBABILITY_TOLERANCE=0.0001, _BATCH=64, _RESIZED=4
