@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import boxes
 import ensembles
 import error_rate
 import error_rate_cifar10
@@ -49,6 +50,7 @@ PAGES = tuple(
         "methods/goen-m.md",
         "monitor.md",
         "error-rate.md",
+        "boxes.md",
         "pretrained.md",
     )
 )
@@ -524,6 +526,8 @@ def table(name: str) -> Table:
         return papers_table(name)
     if name.startswith("monitor-"):
         return (monitor_simulation.tables() | monitor_cifar10.tables())[name]
+    if name == "boxes-simulation":
+        return boxes.table()
     if name == "error-rate-simulation":
         return error_rate.table()
     if name.startswith("error-rate-"):
