@@ -38,10 +38,14 @@ SETTINGS = {
     "training.config": ["TrainingConfig"],
 }
 DEFAULTS = """
+goen.DeclaredShift: largest=0.0
+goen.DeclaredShift.from_classes: false_alarm_rate=0.05
+goen.DeclaredShift.from_table: false_alarm_rate=0.05
 goen.Gate: per_class=False
 goen.Gate.export: any_size=True, overwrite=False
 goen.Gate.fit: false_alarm_rate=0.05, flip_averaging=False, batch_size=128
 goen.Gate.fit_outputs: false_alarm_rate=0.05, batch_size=4096
+goen.Gate.group_flagged: batch_size=256
 goen.Gate.nearest: count=3, batch_size=256
 goen.Gate.predict: batch_size=256
 goen.Gate.save: overwrite=False
@@ -49,15 +53,16 @@ goen.Gate.update: batch_size=128
 goen.Gate.with_error_rate: confidence=0.95
 goen.Gate.with_per_class: per_class=True
 goen.LinearClassifier.of: scale=1.0
-goen.Monitor: seed=0
+goen.Monitor: seed=0, properties=True
 goen.Monitor.from_scores: seed=0
 goen.Monitor.save: overwrite=False
-goen.Prediction: grouped=False
+goen.Prediction: grouped=False, weighted=False
 goen.Prediction.explain: row=0
 goen.Prediction.show: most=20
 goen.Protocol: flip=True
 goen.Protocol.from_folder: flip=True
 goen.Protocol.from_openood: full_spectrum=False
+goen.Protocol.from_plan: evaluates=True
 goen.Protocol.from_sets: flip=True
 goen.bench: tune=False, batch_size=256
 goen.extract: batch_size=256
@@ -65,10 +70,12 @@ goen.list_layers: every=False
 goen.data.Protocol: flip=True
 goen.data.Protocol.from_folder: flip=True
 goen.data.Protocol.from_openood: full_spectrum=False
+goen.data.Protocol.from_plan: evaluates=True
 goen.data.Protocol.from_sets: flip=True
 goen.data.load_set: download=False
 goen.data.protocol: download=False
 goen.detectors.GEN: gamma=0.1, top=100
+goen.detectors.KNN: rows=100000
 goen.detectors.LTS: percentile=95.0
 goen.detectors.MCM: temperature=1.0
 goen.detectors.NAC: bins=24, enough=0.05, rows=1000
