@@ -152,5 +152,7 @@ def test_signatures_name_their_types() -> None:
 
 
 def test_the_help_of_a_fit_fits_on_a_screen() -> None:
+    # Python 3.13 and later write each argument of the signature on a line of its own.
     text = pydoc.plaintext.document(goen.Gate.fit)
-    assert len(text.splitlines()) <= 50
+    arguments = len(inspect.signature(goen.Gate.fit).parameters)
+    assert len(text.splitlines()) <= 45 + (arguments + 2) * (sys.version_info >= (3, 13))
