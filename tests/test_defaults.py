@@ -1,13 +1,11 @@
 """Defaults and constants are these: changing one is a decision."""
 
-import ast
 import importlib
 import inspect
 import math
 import re
 from collections.abc import Callable, Iterator
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,25 +38,31 @@ SETTINGS = {
     "training.config": ["TrainingConfig"],
 }
 DEFAULTS = """
+goen.DeclaredShift: largest=0.0
+goen.DeclaredShift.from_classes: false_alarm_rate=0.05
+goen.DeclaredShift.from_table: false_alarm_rate=0.05
 goen.Gate: per_class=False
 goen.Gate.export: any_size=True, overwrite=False
 goen.Gate.fit: false_alarm_rate=0.05, flip_averaging=False, batch_size=128
 goen.Gate.fit_outputs: false_alarm_rate=0.05, batch_size=4096
+goen.Gate.group_flagged: batch_size=256
 goen.Gate.nearest: count=3, batch_size=256
 goen.Gate.predict: batch_size=256
 goen.Gate.save: overwrite=False
 goen.Gate.update: batch_size=128
+goen.Gate.with_error_rate: confidence=0.95
 goen.Gate.with_per_class: per_class=True
 goen.LinearClassifier.of: scale=1.0
-goen.Monitor: seed=0
+goen.Monitor: seed=0, properties=True
 goen.Monitor.from_scores: seed=0
 goen.Monitor.save: overwrite=False
-goen.Prediction: grouped=False
+goen.Prediction: grouped=False, weighted=False
 goen.Prediction.explain: row=0
 goen.Prediction.show: most=20
 goen.Protocol: flip=True
 goen.Protocol.from_folder: flip=True
 goen.Protocol.from_openood: full_spectrum=False
+goen.Protocol.from_plan: evaluates=True
 goen.Protocol.from_sets: flip=True
 goen.bench: tune=False, batch_size=256
 goen.extract: batch_size=256
@@ -66,10 +70,12 @@ goen.list_layers: every=False
 goen.data.Protocol: flip=True
 goen.data.Protocol.from_folder: flip=True
 goen.data.Protocol.from_openood: full_spectrum=False
+goen.data.Protocol.from_plan: evaluates=True
 goen.data.Protocol.from_sets: flip=True
 goen.data.load_set: download=False
 goen.data.protocol: download=False
 goen.detectors.GEN: gamma=0.1, top=100
+goen.detectors.KNN: rows=100000
 goen.detectors.LTS: percentile=95.0
 goen.detectors.MCM: temperature=1.0
 goen.detectors.NAC: bins=24, enough=0.05, rows=1000
@@ -88,8 +94,7 @@ goen.detectors.Mahalanobis: normalise=False, ridge=1e-06
 goen.detectors.MultilayerMahalanobis: num_layers=3
 goen.detectors.NNGuide: k=10, rows=5000
 goen.detectors.NegLabel: temperature=0.01, share=0.15, quantile=0.95, groups=100
-goen.detectors.NegLabel.with_words: temperature=0.01, share=0.15, quantile=0.95,
-    groups=100
+goen.detectors.NegLabel.with_words: temperature=0.01, share=0.15, quantile=0.95, groups=100
 goen.detectors.OpenMax: tail=20, alpha=3
 goen.detectors.OptFS: bins=100
 goen.detectors.Perturbed: epsilon=0.0014, temperature=1000.0, one_value=False
@@ -105,6 +110,7 @@ goen.metrics.over_seeds: level=0.95
 goen.metrics.paired_auroc_test: level=0.95
 goen.metrics.paired_mean_auroc_test: level=0.95
 goen.metrics.reliability_curve: num_bins=15
+goen.metrics.selective_metrics: level=0.95
 goen.models.Classifier.loss: label_smoothing=0.0, progress=1.0
 goen.models.NetworkConfig: num_classes=10, width=64, stem_stride=1, temperature=1.0, rotations=False
 goen report: paper=False, board=False
@@ -118,9 +124,9 @@ goen export: fixed_size=False, overwrite=False
 goen data list: json_=False
 goen data new: overwrite=False
 goen data show: overwrite=False
-EvaluateOptions: per_class=False, reuse=False, batch_size=128, json_=False
-FitOptions: false_alarm_rate=0.05, flip_averaging=False
-RateOptions: per_class=False
+EvaluateOptions: per_class=False, error_confidence=0.95, reuse=False, batch_size=128, json_=False
+FitOptions: false_alarm_rate=0.05, flip_averaging=False, error_confidence=0.95
+RateOptions: per_class=False, error_confidence=0.95
 ModelOptions: batch_size=128
 OutputOptions: flagged_only=False, overwrite=False
 TableOptions: size=0, flip=True, json_=False
@@ -137,97 +143,10 @@ RobustConfig: images=0, false_alarm_rate=0.05, seed=42
 RunConfig: center_loss=0.0, head_epochs=0, false_alarm_rate=0.05, from_scratch=False, seed=42
 TrainingConfig: epochs=40, batch_size=128, learning_rate=0.1, momentum=0.9, weight_decay=0.0005,
     label_smoothing=0.1, center_loss=0.0, padding=4, seed=42, norm_bias_rate=1.0, look_ahead=0,
-    early_epochs=3, cutout=0, logit_norm=0.0, feature_norm=False, pixmix=0.0,
-    rotation_loss=0.0, rotated=0.25, outlier_loss=0.0
+    early_epochs=3, cutout=0, logit_norm=0.0, feature_norm=False, pixmix=0.0, rotation_loss=0.0,
+    rotated=0.25, outlier_loss=0.0
 """
 
-# Of all other functions and fields, what is on or is a number; whatever is not here is off.
-INNER = """
-cli.options.own_data.OwnDataOptions.open_features.rows: labelled=True
-cli.options.own_model.NetworkOptions: batch_size=128
-cli.options.own_model.OwnModel.open_images: labelled=True
-cli.options.study.StudyOptions: size=0, flip=True
-cli.protocols.NewOptions: size=0, flip=True
-data.images.contact_sheet.class_sheet: columns=12
-data.images.pixel_format.PixelFormat: channels=3, bits=8
-data.input_spec.ImageInputs: bits=8
-data.protocols.plan.Plan: flip=True
-data.sets.catalogue._cifar_files: label_bytes=1
-data.sets.embedded.noise: stream=0, bits=8
-data.sets.readers.cifar_records: label_bytes=1
-data.sets.store.prepare: skip_broken=True
-data.transforms.augment.random_crop_flip: padding=4
-data.transforms.corruptions.corrupt: seed=0, start=0
-data.transforms.pixmix.pix_mix: share=1.0
-detectors._base.Detector: needs_fit=True, saved=True, num_classes_=0
-detectors._gaussians.GaussianDetector: ridge=1e-06
-detectors.adascale.AdaSCALE: needs_classifier=True, needs_gradient=True, made_for_relu=True
-detectors.ash.ASH: needs_classifier=True, made_for_relu=True
-detectors.best.Best: reads_all_features=True, needs_ood=True
-detectors.calibration_head.CalibrationHead: cues=3
-detectors.dice.DICE: needs_classifier=True, made_for_relu=True
-detectors.fdbd.FDBD: needs_classifier=True
-detectors.goen.Goen: share_=0.0
-detectors.goen_m.GoenM: can_update=True, keeps_calibration=True
-detectors.gradnorm.GradNorm: made_for_relu=True
-detectors.masf.MaSF: reads_all_features=True
-detectors.mcm.MCM: needs_classifier=True
-detectors.multilayer_mahalanobis.MultilayerMahalanobis: reads_all_features=True
-detectors.nci.NCI: needs_classifier=True
-detectors.odin.ODIN: needs_gradient=True
-detectors.optfs.OptFS: needs_classifier=True
-detectors.react.ReAct: needs_classifier=True
-detectors.residual.Residual: needs_classifier=True
-detectors.scale.SCALE: needs_classifier=True, made_for_relu=True
-detectors.scale.LTS: made_for_relu=True
-detectors.vim.ViM: needs_classifier=True
-detectors.vra.VRA: needs_classifier=True, made_for_relu=True
-features.deterministic.check_deterministic: alone=4
-features.preprocess.PreprocessSound: normalise=True
-features.reading.ModelReading.of: labelled=True
-functional.conformal.with_tolerance: rounding=0.0
-functional.conformal.false_alarm_interval: level=0.9
-functional.covariance.tied_covariance: ridge=1e-05, shrinkage=0.0
-functional.covariance.total_covariance: ridge=1e-05
-functional.geometry.feature_geometry: ridge=1e-05
-functional.logits.energy_score: temperature=1.0
-functional.logits.generalised_entropy: gamma=0.1, top=100
-functional.martingales.simple_jumper: jump=0.01
-functional.ranking.fpr_at_tpr: tpr=0.95
-functional.ranking.auroc_interval: level=0.95
-functional.whitening.whitener: max_condition=100000000000000.0
-gate.base.BaseGate.with_per_class: per_class=True
-gate.base.BaseGate.nearest: count=3
-gate.engine.CompiledNetwork: tolerance=0.0
-gate.export.comparison.input_pairs: every=1
-gate.export.onnx.write_onnx: any_size=True
-gate.export.traceable.TraceableGate: any_size=True
-gate.fitting.update.update_gate: batch_size=128
-io.limits.check_image_size: network_width=0, members=1
-metrics._inputs.as_floats: ndim=1
-models.classifiers.SamplingClassifier.loss: label_smoothing=0.0, progress=1.0
-models.classifiers.MCDropout: rate=0.5
-models.classifiers.Evidential.loss: label_smoothing=0.0, progress=1.0
-models.efficientnet_lite._unit: kernel=1, stride=1, groups=1
-monitor.streams.Stream: step=0.0, origin=0.0
-monitor.streams.Streams: images=0
-notebook.picture: side=48
-progress.show: enabled=True
-progress.shown: enabled=True
-scoring.pipeline.ScoreSummary: shards=0, kept=0
-scoring.ray_workers.connected: threads=1
-scoring.rows.RowCounts: scored=0, flagged=0, unreadable=0
-scoring.urls._Listing.below: depth=0
-serve.server._LimitedProtocol: _without_progress=0
-studies.ablate.Variant: center_loss=0.0
-studies.experiment.TrainingOptions: seed=42
-studies.own_gate.Evaluated: labelled=True
-training.batches.batches: rank=0, processes=1
-training.checkpoint.Checkpoint: epoch=0
-training.fine_tuning.FineTuning: epochs=5, learning_rate=0.0001, batch_size=32, seed=42
-training.forecast.Forecast: _steps=0, _started=0.0
-training.losses.logit_norm_loss: label_smoothing=0.0
-"""
 
 # What results depend on, and limits on what comes from outside. Not: numbers that decide only speed
 # or layout.
@@ -306,6 +225,7 @@ functional.neighbours: ROUNDING=1e-06
 functional.online_conformal: _BITS=52, _WORDS=4
 functional.shaping: PERCENTILES=(5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 75, 80,
     85, 90, 95), _KEPT=0.99
+functional.selective: CANDIDATES=20
 gate.base: _MOST_CLASSES=10
 gate.engine: _EVERY=5
 gate.export.comparison: _PROBABILITY_TOLERANCE=0.0001, _BATCH=64, _RESIZED=4
@@ -362,11 +282,11 @@ studies.ablate: CENTER_LOSS=0.01
 studies.adapting: _SIDE=32, _MEASURED=2000, _SMALLEST_STD=0.01, _PASSES=1620000,
     _FEWEST_EPOCHS=12, _USUAL_EPOCHS=60, _MOST_EPOCHS=300, _STEPS=900, _BATCHES=((6000, 128),
     (1500, 64), (500, 32), (0, 16))
-studies.evaluate: _MOST_MISTAKES=500, _MAP_POINTS=500
+studies.gate_evaluation: _MOST_MISTAKES=500, _MAP_POINTS=500
 studies.experiment: _PAPER_EPOCHS=2.5
 studies.given: _SEED=0
 studies.networks: _TRAINING_REVISION=1, _OUTPUTS_REVISION=1
-studies.own_gate: TOO_MANY=0.05
+studies.given_gate: TOO_MANY=0.05
 studies.pretrained: _REVISION=1
 studies.published: SAME_FILES=0.0005, OTHER_FILES=0.005
 training.backbone: PATIENCE=10, _PREPARING=5000, _PIXELS=1024
@@ -491,71 +411,6 @@ def test_defaults() -> None:
     found = [(name, defaults(call)) for name, call in chain(public(), commands(), settings())]
     lines = [f"{name}: {text}" for name, text in found if text]
     assert lines == DEFAULTS.replace("\n    ", " ").strip().splitlines()
-
-
-def constants_by_default(source: str) -> Iterator[tuple[str, bool | float]]:
-    """The parameters and fields of a file that are a number, ``True`` or ``False``, by name."""
-
-    def within(node: ast.AST, above: str) -> Iterator[tuple[str, ast.expr | None]]:
-        for child in ast.iter_child_nodes(node):
-            name = f"{above}{getattr(child, 'name', '')}".removesuffix(".__init__")
-            match child:
-                case ast.FunctionDef(args=args) | ast.AsyncFunctionDef(args=args):
-                    last = [*args.posonlyargs, *args.args][::-1]
-                    named = [*zip(last, args.defaults[::-1], strict=False)][::-1]
-                    for arg, value in chain(
-                        named, zip(args.kwonlyargs, args.kw_defaults, strict=True)
-                    ):
-                        yield f"{name}: {arg.arg}", value
-                    yield from within(child, f"{name}.")
-                case ast.ClassDef(body=body):
-                    for field in body:
-                        if isinstance(field, ast.AnnAssign | ast.Assign):
-                            target = (
-                                field.target
-                                if isinstance(field, ast.AnnAssign)
-                                else field.targets[0]
-                            )
-                            yield f"{name}: {ast.unparse(target)}", field.value
-                    yield from within(child, f"{name}.")
-                case _:
-                    yield from within(child, above)
-
-    for name, value in within(ast.parse(source), ""):
-        if isinstance(value, ast.Constant) and isinstance(value.value, bool | float | int):
-            yield name, value.value
-
-
-def listed() -> set[str]:
-    """What DEFAULTS has, named as ``constants_by_default`` names it."""
-    found = set()
-    for line in DEFAULTS.replace("\n    ", " ").strip().splitlines():
-        place, _, values = line.partition(": ")
-        names = [value.partition("=")[0] for value in values.split(", ")]
-        for module in PUBLIC:
-            found |= {f"{place.removeprefix(f'{module}.')}: {name}" for name in names}
-    return found
-
-
-def test_all_others_are_off() -> None:
-    elsewhere = listed()
-    root = Path(goen.__file__).parent
-    found: dict[str, list[str]] = {}
-    for path in sorted(root.rglob("*.py")):
-        for name, value in constants_by_default(path.read_text("utf-8")):
-            owner, _, what = name.partition(": ")
-            if value is not False and name not in elsewhere and not owner.endswith("_command"):
-                place = ".".join(path.relative_to(root).with_suffix("").parts)
-                found.setdefault(f"{place}.{owner}", []).append(f"{what}={value}")
-    lines = [f"{place}: {', '.join(values)}" for place, values in found.items()]
-    assert lines == INNER.replace("\n    ", " ").strip().splitlines()
-
-
-def test_a_default_is_seen() -> None:
-    source = "class A:\n a = True\n b: int = 2\n def __init__(self, c=3, *, d=False, e=x): ..."
-    assert dict(constants_by_default(source)) == {"A: a": True, "A: b": 2, "A: c": 3, "A: d": False}
-    source = "class A:\n async def b(self, c, d=1.5):\n  def e(f=None, g=0): ..."
-    assert dict(constants_by_default(source)) == {"A.b: d": 1.5, "A.b.e: g": 0}
 
 
 def test_numbers() -> None:

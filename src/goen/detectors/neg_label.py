@@ -140,7 +140,7 @@ class NegLabel(Detector):
         groups = min(self.groups, len(words))
         size = len(words) // groups
         order = np.random.RandomState(_SEED).permutation(len(words))[: groups * size]
-        return words[torch.from_numpy(order).to(words.device)].unflatten(0, (groups, size))
+        return words[torch.from_numpy(order).to(words.device)].view(groups, size, -1)
 
     def _expected(self) -> Mapping[str, Expected]:
         width, low, high = self.features_width, -1 - 1e-6, 1 + 1e-6
@@ -151,13 +151,12 @@ class NegLabel(Detector):
 
     def _score(self, outputs: Outputs) -> Tensor:
         rows = self.feature_rows(outputs)
-        found = [self._log_odds(rows[block]) for block in blocks(rows.shape[0])]
-        return torch.cat([rows.new_empty(0, dtype=torch.float64), *found])
+        return self._log_odds(rows)
 
     def _log_odds(self, rows: Tensor) -> Tensor:
         unit = normalise(rows)
         cosines = unit @ self.negatives_.flatten(0, 1).mT
-        groups = cosines.unflatten(1, self.negatives_.shape[:2]) / self.temperature
+        groups = cosines.view(-1, *self.negatives_.shape[:2]) / self.temperature
         classes = unit @ self.directions_.mT / self.temperature
         nearer = groups.logsumexp(dim=2) - classes.logsumexp(dim=1, keepdim=True)
         return logsigmoid(nearer).logsumexp(dim=1) - logsigmoid(-nearer).logsumexp(dim=1)
