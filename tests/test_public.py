@@ -15,6 +15,7 @@ import goen
 
 def test_public_names() -> None:
     assert sorted(goen.__all__) == [
+        "DeclaredShift",
         "FeatureExtractor",
         "Gate",
         "LinearClassifier",
@@ -117,6 +118,7 @@ WITHOUT_EXAMPLE = {
     "scores outputs of a prepared network; ODIN's example shows how": {"AdaSCALE"},
     "named as a string, 'best'; docs/compare.md runs it": {"Best"},
     "reads what a gate saves; called by goen.load": {"load_detector"},
+    "needs a gate and images of after the shift; docs/guarantee.md runs it": {"DeclaredShift"},
     "made by bootstrap, whose example shows it": {"BootstrapIntervals"},
 }
 
