@@ -15,6 +15,7 @@ import goen
 
 def test_public_names() -> None:
     assert sorted(goen.__all__) == [
+        "DeclaredShift",
         "FeatureExtractor",
         "Gate",
         "LinearClassifier",
@@ -117,6 +118,7 @@ WITHOUT_EXAMPLE = {
     "scores outputs of a prepared network; ODIN's example shows how": {"AdaSCALE"},
     "named as a string, 'best'; docs/compare.md runs it": {"Best"},
     "reads what a gate saves; called by goen.load": {"load_detector"},
+    "needs a gate and images of after the shift; docs/guarantee.md runs it": {"DeclaredShift"},
     "made by bootstrap, whose example shows it": {"BootstrapIntervals"},
 }
 
@@ -152,5 +154,7 @@ def test_signatures_name_their_types() -> None:
 
 
 def test_the_help_of_a_fit_fits_on_a_screen() -> None:
+    # Python 3.13 and later write each argument of the signature on a line of its own.
     text = pydoc.plaintext.document(goen.Gate.fit)
-    assert len(text.splitlines()) <= 50
+    arguments = len(inspect.signature(goen.Gate.fit).parameters)
+    assert len(text.splitlines()) <= 45 + (arguments + 2) * (sys.version_info >= (3, 13))
