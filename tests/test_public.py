@@ -15,6 +15,7 @@ import goen
 
 def test_public_names() -> None:
     assert sorted(goen.__all__) == [
+        "DeclaredShift",
         "FeatureExtractor",
         "Gate",
         "LinearClassifier",
