@@ -16,6 +16,7 @@ from statistics import fmean
 from typing import Any
 
 import board_page
+import boxes
 import declared_shift
 import ensembles
 import error_rate
@@ -56,6 +57,7 @@ PAGES = tuple(
         "flagged.md",
         "guarantee.md",
         "error-rate.md",
+        "boxes.md",
         "pretrained.md",
     )
 )
@@ -534,6 +536,8 @@ def table(name: str) -> Table:
     if name.startswith("monitor-"):
         monitors = (monitor_simulation, monitor_cifar10, monitor_properties)
         return next(t for m in monitors for n, t in m.tables().items() if n == name)
+    if name == "boxes-simulation":
+        return boxes.table()
     if name == "error-rate-simulation":
         return error_rate.table()
     if name.startswith("error-rate-"):

@@ -62,13 +62,19 @@ class Data:
         return Outputs.concatenate([self.test, self.ood])
 
 
+Score = Callable[[Outputs], Tensor]
+"""A fitted peer."""
+PytorchOod = Callable[[ModuleType, "Head", Data], Score]
+"""Fits a detector of the module ``pytorch_ood.detector``."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A method, and how each peer is run; ``reason`` is why the numbers differ."""
 
     detector: own.Detector
     openood: tuple[str, str, dict[str, Any]] | None = None
-    pytorch_ood: Callable[[ModuleType, "Head", Data], Tensor] | None = None
+    pytorch_ood: PytorchOod | None = None
     reason: dict[str, str] | None = None
 
 
@@ -124,8 +130,8 @@ def openood_modules(folder: Path) -> None:
     torch.Tensor.cuda = nn.Module.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
 
 
-def openood_score(module: str, name: str, args: dict[str, Any], data: Data) -> Tensor:
-    """Minus the confidence of an OpenOOD postprocessor."""
+def openood_fitted(module: str, name: str, args: dict[str, Any], data: Data) -> Score:
+    """Minus the confidence of an OpenOOD postprocessor, which is fitted here."""
     info = importlib.import_module("openood.postprocessors.info")
     info.num_classes_dict["goen"] = data.train.logits.shape[1]
     wrapper = args.get("net")
@@ -148,9 +154,13 @@ def openood_score(module: str, name: str, args: dict[str, Any], data: Data) -> T
         role: Loader(outputs.features["z"], _labels(outputs)) for role, outputs in fits.items()
     }
     made.setup(network, loaders, {})
-    scored = data.scored.features["z"]
-    found = [made.postprocess(network, rows.clone())[1] for rows in scored.split(BATCH)]
-    return -torch.cat([torch.as_tensor(part) for part in found]).double()
+
+    def score(outputs: Outputs) -> Tensor:
+        batches = outputs.features["z"].split(BATCH)
+        found = [made.postprocess(network, rows.clone())[1] for rows in batches]
+        return -torch.cat([torch.as_tensor(part) for part in found]).double()
+
+    return score
 
 
 def _labels(outputs: Outputs) -> Tensor:
@@ -160,73 +170,84 @@ def _labels(outputs: Outputs) -> Tensor:
 # -- pytorch-ood ---------------------------------------------------------------------------------
 
 
-def on_features(name: str, **settings: Any) -> Callable[[ModuleType, Head, Data], Tensor]:
+def on_features(name: str, **settings: Any) -> PytorchOod:
     """A detector of pytorch-ood with an encoder and a head."""
 
-    def run(peers: ModuleType, head: Head, data: Data) -> Tensor:
+    def fit(peers: ModuleType, head: Head, data: Data) -> Score:
         made = getattr(peers, name)(None, head.fc, **settings)
         if hasattr(made, "fit_features"):
             made.fit_features(data.train.features["z"], data.labels)
-        return made.predict_features(data.scored.features["z"])
+        return lambda outputs: made.predict_features(outputs.features["z"])
 
-    return run
+    return fit
 
 
-def on_weights(
-    name: str, *first: Any, **settings: Any
-) -> Callable[[ModuleType, Head, Data], Tensor]:
+def on_weights(name: str, *first: Any, **settings: Any) -> PytorchOod:
     """A detector of pytorch-ood that is given the weights of the last layer."""
 
-    def run(peers: ModuleType, head: Head, data: Data) -> Tensor:
+    def fit(peers: ModuleType, head: Head, data: Data) -> Score:
         weights = {"w": head.fc.weight.detach(), "b": head.fc.bias.detach()}
         made = getattr(peers, name)(None, *first, **weights, **settings)
         made.fit_features(data.train.features["z"], data.labels)
-        return made.predict_features(data.scored.features["z"])
+        return lambda outputs: made.predict_features(outputs.features["z"])
 
-    return run
+    return fit
 
 
-def on_maps(name: str, **settings: Any) -> Callable[[ModuleType, Head, Data], Tensor]:
+def on_features_alone(name: str, **settings: Any) -> PytorchOod:
+    """A detector of pytorch-ood with an encoder and no head."""
+
+    def fit(peers: ModuleType, head: Head, data: Data) -> Score:
+        made = getattr(peers, name)(None, **settings)
+        made.fit_features(data.train.features["z"], data.labels)
+        return lambda outputs: made.predict_features(outputs.features["z"])
+
+    return fit
+
+
+def on_texts(peers: ModuleType, head: Head, data: Data) -> Score:
+    """MCM of pytorch-ood, with the last layer's weights as the embeddings of the class names."""
+    made = peers.MCM(None, head.fc.weight.detach())
+    return lambda outputs: made.predict_features(outputs.features["z"])
+
+
+def on_maps(name: str, **settings: Any) -> PytorchOod:
     """A detector of pytorch-ood for feature maps, given maps of one pixel."""
 
-    def run(peers: ModuleType, head: Head, data: Data) -> Tensor:
+    def fit(peers: ModuleType, head: Head, data: Data) -> Score:
         made = getattr(peers, name)(None, head, **settings)
         if hasattr(made, "fit_feature_maps"):
             made.fit_feature_maps(data.train.features["z"][:, :, None, None], data.labels)
-        return made.predict_feature_maps(data.scored.features["z"][:, :, None, None].clone())
+        return lambda outputs: made.predict_feature_maps(
+            outputs.features["z"][:, :, None, None].clone()
+        )
 
-    return run
+    return fit
 
 
-def on_logits(
-    name: str, *, fit: bool = False, **settings: Any
-) -> Callable[[ModuleType, Head, Data], Tensor]:
+def on_logits(name: str, *, fit: bool = False, **settings: Any) -> PytorchOod:
     """A detector of pytorch-ood for logits."""
 
-    def run(peers: ModuleType, head: Head, data: Data) -> Tensor:
+    def fitted(peers: ModuleType, head: Head, data: Data) -> Score:
         made = getattr(peers, name)(None, **settings)
-        if name == "KLMatching":
-            made.fit_logits(data.held_out.logits, _labels(data.held_out))
+        if name in ("KLMatching", "TemperatureScaling"):
+            with torch.enable_grad():
+                made.fit_logits(data.held_out.logits, _labels(data.held_out))
         elif fit:
             made.fit_logits(data.train.logits, data.labels)
-        return made.predict_logits(data.scored.logits)
+        return lambda outputs: made.predict_logits(outputs.logits)
 
-    return run
+    return fitted
 
 
-def gradnorm(peers: ModuleType, head: Head, data: Data) -> Tensor:
+def gradnorm(peers: ModuleType, head: Head, data: Data) -> Score:
     """GradNorm of pytorch-ood, with the gradient of the last layer's weights."""
     made = peers.GradNorm(head, param_filter=lambda name: name == "fc.weight")
-    scored = data.scored.features["z"]
-    return torch.cat([made.predict(rows) for rows in scored.split(BATCH)])
 
+    def score(outputs: Outputs) -> Tensor:
+        return torch.cat([made.predict(rows) for rows in outputs.features["z"].split(BATCH)])
 
-def mahalanobis(name: str) -> Callable[[ModuleType, Head, Data], Tensor]:
-    def run(peers: ModuleType, head: Head, data: Data) -> Tensor:
-        made = getattr(peers, name)(None).fit_features(data.train.features["z"], data.labels)
-        return made.predict_features(data.scored.features["z"])
-
-    return run
+    return score
 
 
 # -- the comparison ------------------------------------------------------------------------------
@@ -259,15 +280,22 @@ def cases(width: int) -> dict[str, Case]:
         ),
         "gen": Case(
             own.GEN(), ("gen_postprocessor", "GENPostprocessor", {"gamma": 0.1, "M": 100}),
-            None, {"*": "the peer's 1 - p is rounded to 0 in float32"},
+            on_logits("GEN", M=100), {"*": "the peer's 1 - p is rounded to 0 in float32"},
         ),
         "kl_matching": Case(
             own.KLMatching(), ("kl_matching_postprocessor", "KLMatchingPostprocessor", none),
             on_logits("KLMatching"), {"*": "the peer's divergences near 0 are float32 rounding"},
         ),
+        "temperature_scaling": Case(
+            own.TemperatureScaling(), None, on_logits("TemperatureScaling"),
+            {"*": "the peer's L-BFGS stops after 50 steps of 0.01"},
+        ),
         "openmax": Case(
             own.OpenMax(tail=25, alpha=10), None, on_logits("OpenMax", fit=True),
             {"*": "the peer's probability ties at 1 in float64; it fits all rows, right or wrong"},
+        ),
+        "mcm": Case(
+            own.MCM(), None, on_texts, {"*": "the peer's probability ties in float32"},
         ),
         "gradnorm": Case(
             own.GradNorm(), ("gradnorm_postprocessor", "GradNormPostprocessor", none), gradnorm
@@ -295,7 +323,8 @@ def cases(width: int) -> dict[str, Case]:
             on_features("NNGuide"),
         ),
         "knn": Case(
-            own.KNN(), ("knn_postprocessor", "KNNPostprocessor", {"K": 50}), None,
+            own.KNN(), ("knn_postprocessor", "KNNPostprocessor", {"K": 50}),
+            on_features_alone("KNN", k=50),
         ),
         "relation": Case(
             own.Relation(rows=ALL), ("relation_postprocessor", "RelationPostprocessor", {"pow": 1})
@@ -311,11 +340,11 @@ def cases(width: int) -> dict[str, Case]:
         ),
         "mahalanobis": Case(
             own.Mahalanobis(), ("mds_postprocessor", "MDSPostprocessor", none),
-            mahalanobis("Mahalanobis"), {"*": RIDGE},
+            on_features_alone("Mahalanobis"), {"*": RIDGE},
         ),
         "relative_mahalanobis": Case(
             own.RelativeMahalanobis(), ("rmds_postprocessor", "RMDSPostprocessor", none),
-            mahalanobis("RMD"), {"*": RIDGE},
+            on_features_alone("RMD"), {"*": RIDGE},
         ),
         "react": Case(
             own.ReAct(), ("react_postprocessor", "ReactPostprocessor",
@@ -375,10 +404,10 @@ def outputs() -> Data:
     labels = torch.as_tensor(protocol.train.labels, dtype=torch.int64)
     train = of(protocol.train)
     train = Outputs(train.logits, train.features, classifier=train.classifier, labels=labels)
-    # The held-out images have no labels here: no method needs them.
-    return Data(
-        train, labels, of(protocol.calibration_id), of(protocol.test), Outputs.concatenate(ood)
-    )
+    held_out = of(protocol.calibration_id)
+    numbers = torch.as_tensor(protocol.calibration_id.labels, dtype=torch.int64)
+    held_out = Outputs(held_out.logits, held_out.features, labels=numbers)
+    return Data(train, labels, held_out, of(protocol.test), Outputs.concatenate(ood))
 
 
 # -- methods that move images ---------------------------------------------------------------------
@@ -489,17 +518,17 @@ def main() -> None:
         if arguments.methods and name not in arguments.methods:
             continue
         ours = case.detector.fit(data.train, data.labels, held_out=data.held_out).score(data.scored)
-        runs: dict[str, Callable[[], Tensor]] = {}
+        fits: dict[str, Callable[[], Score]] = {}
         if case.openood is not None and arguments.openood is not None:
             module, cls, args = case.openood
-            runs["OpenOOD"] = lambda m=module, c=cls, a=args: openood_score(m, c, a, data)
+            fits["OpenOOD"] = lambda m=module, c=cls, a=args: openood_fitted(m, c, a, data)
         if case.pytorch_ood is not None and peers is not None:
-            runs["pytorch-ood"] = lambda p=peers, run=case.pytorch_ood: run(p, head, data)
-        for peer, run in runs.items():
+            fits["pytorch-ood"] = lambda p=peers, fit=case.pytorch_ood: fit(p, head, data)
+        for peer, fit in fits.items():
             reasons = case.reason or {}
             reason = reasons.get(peer, reasons.get("*", ""))
             with torch.no_grad():
-                theirs = run()
+                theirs = fit()(data.scored)
             print(compared(name, peer, ours, torch.as_tensor(theirs), data, reason), flush=True)
     if arguments.openood is not None:
         for row in image_rows(data, arguments.methods):

@@ -62,6 +62,7 @@ goen.Prediction.show: most=20
 goen.Protocol: flip=True
 goen.Protocol.from_folder: flip=True
 goen.Protocol.from_openood: full_spectrum=False
+goen.Protocol.from_plan: evaluates=True
 goen.Protocol.from_sets: flip=True
 goen.bench: tune=False, batch_size=256
 goen.extract: batch_size=256
@@ -69,10 +70,12 @@ goen.list_layers: every=False
 goen.data.Protocol: flip=True
 goen.data.Protocol.from_folder: flip=True
 goen.data.Protocol.from_openood: full_spectrum=False
+goen.data.Protocol.from_plan: evaluates=True
 goen.data.Protocol.from_sets: flip=True
 goen.data.load_set: download=False
 goen.data.protocol: download=False
 goen.detectors.GEN: gamma=0.1, top=100
+goen.detectors.KNN: rows=100000
 goen.detectors.LTS: percentile=95.0
 goen.detectors.MCM: temperature=1.0
 goen.detectors.NAC: bins=24, enough=0.05, rows=1000
@@ -225,6 +228,7 @@ functional.neighbours: ROUNDING=1e-06
 functional.online_conformal: _BITS=52, _WORDS=4
 functional.shaping: PERCENTILES=(5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 75, 80,
     85, 90, 95), _KEPT=0.99
+functional.selective: CANDIDATES=20
 functional.weighted_conformal: _FOLDS=5, _LARGEST=20.0
 gate.base: _MOST_CLASSES=10
 gate.engine: _EVERY=5
@@ -284,11 +288,11 @@ studies.ablate: CENTER_LOSS=0.01
 studies.adapting: _SIDE=32, _MEASURED=2000, _SMALLEST_STD=0.01, _PASSES=1620000,
     _FEWEST_EPOCHS=12, _USUAL_EPOCHS=60, _MOST_EPOCHS=300, _STEPS=900, _BATCHES=((6000, 128),
     (1500, 64), (500, 32), (0, 16))
-studies.evaluate: _MOST_MISTAKES=500, _MAP_POINTS=500
+studies.gate_evaluation: _MOST_MISTAKES=500, _MAP_POINTS=500
 studies.experiment: _PAPER_EPOCHS=2.5
 studies.given: _SEED=0
 studies.networks: _TRAINING_REVISION=1, _OUTPUTS_REVISION=1
-studies.own_gate: TOO_MANY=0.05
+studies.given_gate: TOO_MANY=0.05
 studies.pretrained: _REVISION=1
 studies.published: SAME_FILES=0.0005, OTHER_FILES=0.005
 training.backbone: PATIENCE=10, _PREPARING=5000, _PIXELS=1024

@@ -39,6 +39,12 @@ CASES = (*DETECTORS, *WITH_OOD.values())
 every = pytest.mark.parametrize("case", CASES)
 every_name = pytest.mark.parametrize("name", DETECTORS)
 
+IN_FLOAT32 = {
+    "ash", "ash_b", "ash_p", "dice", "energy", "gen", "lts", "max_softmax", "mcm", "nnguide",
+    "react", "relation", "residual", "scale", "temperature_scaling", "vim", "vra",
+}  # fmt: skip
+"""Those whose scores are computed in the precision of float32 outputs."""
+
 # The checks that do not apply to a detector, and why.
 NOTHING_TO_FIT = "its fit learns nothing, so there is nothing to forget and nothing to miss"
 LOGITS_ALONE = "it reads no feature, so none can be missing"
@@ -500,7 +506,8 @@ def test_its_score_is_the_same_traced_and_in_onnx(case: str) -> None:
             module, tuple(parts.values()), dynamic_shapes=(axes,), strict=False
         )
     expected = fitted(case).score(outputs)
-    close = {"rel": 1e-7 if case == "gen" else 1e-9, "abs": 1e-12}
+    # Exponentials and products of float32 differ between engines by its rounding.
+    close = {"rel": 1e-6, "abs": 2e-6} if case in IN_FLOAT32 else {"rel": 1e-9, "abs": 1e-12}
     if case == WITH_OOD["goen"]:
         close = {"rel": 1e-6, "abs": 1e-6}  # the head computes in float32
     # The live detector is as it was: nothing of the traced program is kept in it.

@@ -7,6 +7,7 @@ from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
 from goen.detectors import KNN, knn
+from goen.detectors._bank import sample_rows
 from goen.errors import FitError, UsageError
 from goen.functional.neighbours import NeighbourIndex
 from goen.outputs import Outputs
@@ -184,3 +185,19 @@ def test_a_neighbour_that_no_bank_has_is_not_loaded() -> None:
             KNN().load_state(forged_state, {"z": 3}, 2)
     with pytest.raises(ValueError, match="neighbour"):
         KNN().load_state({"bank": state["bank"]}, {"z": 3}, 2)
+
+
+def test_of_more_rows_a_sample_of_each_class_is_searched() -> None:
+    outputs, labels = of(z=random(90, 6, 0)), torch.arange(90) % 2
+    sampled = KNN(rows=40).fit(outputs, labels)
+    kept = sample_rows(labels, 2, 40)
+    assert len(kept) == 40
+    assert torch.bincount(labels[kept]).tolist() == [20, 20]
+    own = KNN().fit(outputs[kept], labels[kept])
+    query = of(z=random(9, 6, 1))
+    assert torch.equal(sampled.score(query), own.score(query))
+    assert int(sampled.neighbour_) == 2  # a ninth of 20
+    assert torch.equal(reloaded(sampled).score(query), own.score(query))
+    assert len(KNN(rows=90).fit(outputs, labels).bank_) == 90
+    with pytest.raises(FitError, match="there are 40"):
+        KNN(k=41, rows=40).fit(outputs, labels)

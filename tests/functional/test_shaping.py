@@ -2,11 +2,13 @@ import numpy as np
 import pytest
 import torch
 
+from goen.functional import shaping
 from goen.functional.shaping import (
-    activation_percentile,
+    activation_percentiles,
     binarise,
     harmless_percentile,
     kept_count,
+    largest,
     prune,
     sharpness,
 )
@@ -42,7 +44,7 @@ def test_the_percentile_is_of_all_entries_in_any_precision() -> None:
     for dtype in (torch.float16, torch.float32, torch.float64):
         narrow = ROWS.to(dtype)
         expected = np.percentile(narrow.double().numpy(), 77.5)
-        assert activation_percentile(narrow, 77.5) == pytest.approx(expected, rel=1e-6)
+        assert activation_percentiles(narrow, 77.5) == pytest.approx([expected], rel=1e-6)
 
 
 def test_as_much_is_removed_as_leaves_99_of_100_predictions() -> None:
@@ -55,3 +57,27 @@ def test_as_much_is_removed_as_leaves_99_of_100_predictions() -> None:
     assert harmless_percentile(changed, classes) == 80
     assert harmless_percentile(lambda q: 1 - classes, classes) == 5
     assert harmless_percentile(lambda q: classes, classes) == 95
+
+
+def test_a_percentile_of_very_many_entries_is_that_of_rows_drawn_at_random(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shaping, "_MOST_ENTRIES", 40_000)
+    rows = torch.arange(100_000.0).view(50_000, 2)  # in order: the first rows would be far off
+    low, middle = activation_percentiles(rows, 10, 50)
+    assert low != 9_999.9  # not of all
+    assert low == pytest.approx(10_000, abs=1_000)
+    assert middle == pytest.approx(50_000, abs=1_500)
+    assert activation_percentiles(rows, 10, 50) == [low, middle]
+
+
+def test_the_largest_are_those_of_topk() -> None:
+    rows = torch.randn(50, 33, generator=torch.Generator().manual_seed(0))
+    for count in (1, 7, 33):
+        assert torch.equal(
+            largest(rows, count).sort(dim=1).values, rows.topk(count, dim=1).values.flip(1)
+        )
+
+
+def test_entries_that_are_equal_to_the_least_that_is_kept_are_kept() -> None:
+    assert prune(torch.tensor([[2.0, 3.0, 2.0, 1.0]]), 2).tolist() == [[2.0, 3.0, 2.0, 0.0]]

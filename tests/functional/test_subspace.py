@@ -4,6 +4,7 @@ import torch
 
 from goen.errors import FitError, UsageError
 from goen.functional.subspace import (
+    mean_residual_length,
     principal_dim,
     residual_directions,
     residual_length,
@@ -21,6 +22,7 @@ def test_directions_and_length_are_those_of_a_singular_value_decomposition() -> 
     assert np.allclose(residual.numpy() @ residual.numpy().T, last.T @ last, atol=1e-10)
     expected = np.linalg.norm((rows - origin).numpy() @ last.T, axis=1)
     assert np.allclose(residual_length(rows, origin, residual).numpy(), expected)
+    assert mean_residual_length(rows, origin, residual) == pytest.approx(expected.mean())
 
 
 def test_all_logits_are_zero_at_the_point() -> None:

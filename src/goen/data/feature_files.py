@@ -62,12 +62,14 @@ class FeatureFile:
     def outputs(self) -> Outputs:
         """The rows as ``Outputs``, with the labels if these are numbers.
 
+        They share the memory of the arrays; those of a mapped file are read when they are needed.
+
         Raises:
             UsageError: there are no logits.
         """
         if _LOGITS not in self.arrays:
             raise UsageError(f"Outputs have logits; the file has {', '.join(self.arrays)}.")
-        parts = {name: torch.tensor(array) for name, array in self.arrays.items()}
+        parts = {name: torch.as_tensor(array) for name, array in self.arrays.items()}
         numbered = self.labels is not None and self.labels.dtype.kind in "iu"
         labels = torch.tensor(self.labels, dtype=torch.int64) if numbered else None
         return Outputs(parts.pop(_LOGITS), parts, classifier=self.classifier, labels=labels)
@@ -234,8 +236,8 @@ def _full(values: NDArray[Any]) -> Tensor:
 
 def _read(file: Path) -> dict[str, NDArray[Any]]:
     if file.suffix == ".npy":
-        # Mapped, so that rows are read when they are needed.
-        found = np.load(file, mmap_mode="r", allow_pickle=False)
+        # Mapped, so that rows are read when they are needed; what is written stays in memory.
+        found = np.load(file, mmap_mode="c", allow_pickle=False)
         if not isinstance(found, np.ndarray):  # NumPy goes by the content, not by the name
             raise ValueError("it is an archive of arrays; name it .npz")
         return {FEATURES: found}

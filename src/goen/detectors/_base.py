@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from goen.detectors._bank import NearestImages
 from goen.detectors._state import Expected, Stored
 from goen.errors import UsageError
+from goen.functional._rows import cached_blocks
 from goen.outputs import Outputs
 
 __all__ = ["Detector", "Expected"]
@@ -76,7 +77,7 @@ class Detector(Stored, ABC):
 
     @abstractmethod
     def _score(self, outputs: Outputs) -> Tensor:
-        """The scores ``(N,)`` of any float type."""
+        """The scores ``(N,)`` of any float type, of each row by itself: few rows come at a time."""
 
     def _cues(self, outputs: Outputs) -> Tensor:
         """The cues ``(N, K)`` of any float type."""
@@ -275,7 +276,14 @@ class Detector(Stored, ABC):
     @final
     def cues(self, outputs: Outputs) -> Tensor:
         """The cues of each image, ``(N, K)`` float64."""
-        if not torch.compiler.is_compiling():  # a program is traced with outputs that were checked
-            self._check(outputs)
         with torch.no_grad():
-            return self._cues(outputs).to(torch.float64)
+            if torch.compiler.is_compiling():  # a program is traced with outputs that were checked
+                return self._cues(outputs).to(torch.float64)
+            self._check(outputs)
+            logits = outputs.logits
+            width = max([logits.shape[1], *(self.widths_ or {}).values()])
+            parts = [
+                self._cues(outputs[block]).to(torch.float64)
+                for block in cached_blocks(len(logits), width, logits.device)
+            ]
+        return torch.cat(parts)

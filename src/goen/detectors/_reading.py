@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from goen.errors import NotFittedError, UsageError, warn
-from goen.functional._rows import check_features, check_finite_for_fit, check_labels
+from goen.functional._rows import blocks, check_features, check_finite_for_fit, check_labels
 from goen.outputs import Outputs, check_classifier
 
 
@@ -115,8 +115,9 @@ class OutputsReader:
         self.widths_ = {name: values.shape[1] for name, values in rows.items()}
 
     def _warn_of_negative(self, values: Tensor) -> None:
-        share = float((values < 0).mean(dtype=torch.float64))
-        if share:
+        if float(values.amin()) < 0:
+            count = sum(int((values[block] < 0).sum()) for block in blocks(len(values)))
+            share = count / values.numel()
             warn(
                 f"{type(self).__name__} is made for features behind a ReLU, and {share:.0%} of "
                 "these values are negative: on such networks it often ranks ID above OOD. Compare "

@@ -9,7 +9,8 @@ from torch import Tensor
 from goen.checks import check_choice, check_number
 from goen.detectors._bank import ROWS, sample_rows
 from goen.detectors._base import Detector, Expected
-from goen.functional.logits import energy_score
+from goen.functional._rows import floats
+from goen.functional.logits import energy_score, linear_logits
 from goen.functional.shaping import binarise, harmless_percentile, kept_count, prune, sharpness
 from goen.outputs import Outputs
 
@@ -73,7 +74,7 @@ class ASH(Detector):
         percentile = self.percentile
         if percentile is None:
             sample = outputs[sample_rows(labels, self.num_classes_, ROWS)]
-            rows = self.feature_rows(sample).to(torch.float64)
+            rows = floats(self.feature_rows(sample))
             percentile = harmless_percentile(
                 lambda q: self._logits(rows, q).argmax(dim=1), self._plain(rows).argmax(dim=1)
             )
@@ -90,7 +91,7 @@ class ASH(Detector):
         }
 
     def _score(self, outputs: Outputs) -> Tensor:
-        rows = self.feature_rows(outputs).to(torch.float64)
+        rows = floats(self.feature_rows(outputs))
         return energy_score(self._logits(rows, self._percentile))
 
     def _logits(self, rows: Tensor, percentile: float) -> Tensor:
@@ -103,4 +104,4 @@ class ASH(Detector):
         )
 
     def _plain(self, rows: Tensor) -> Tensor:
-        return rows @ self.weight_.mT + self.bias_
+        return linear_logits(rows, self.weight_, self.bias_)

@@ -16,7 +16,6 @@ from goen.detectors._gaussians import (
     mean_variance,
     whitening_tensors,
 )
-from goen.functional._rows import blocks
 from goen.functional.covariance import oas_shrinkage, tied_covariance
 from goen.functional.cues import normalise
 from goen.functional.logits import energy_score
@@ -128,9 +127,7 @@ class ClassMixture(Detector):
         self.weights_ = tensors.floats("weights", (shape[0],), low=0.0, high=1.0)
 
     def _score(self, outputs: Outputs) -> Tensor:
-        unit = self._unit_rows(outputs)
-        parts = [energy_score(self._log_joint(unit[block])) for block in blocks(unit.shape[0])]
-        return torch.cat([self._offset.new_empty(0), *parts])
+        return energy_score(self._log_joint(self._unit_rows(outputs)))
 
     def _log_joint(self, unit: Tensor) -> Tensor:
         """The logarithm of weight times density of each component, ``(N, K)``."""

@@ -10,8 +10,9 @@ from torch import Tensor
 from goen.checks import check_number
 from goen.detectors._bank import ROWS, sample_rows
 from goen.detectors._base import Detector, Expected
-from goen.functional.class_means import class_means
-from goen.functional.logits import energy_score
+from goen.functional._rows import floats
+from goen.functional.class_means import mean_row
+from goen.functional.logits import energy_score, linear_logits
 from goen.functional.shaping import harmless_percentile
 from goen.outputs import Outputs
 
@@ -60,15 +61,16 @@ class DICE(Detector):
 
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         weight, self.bias_ = self.classifier(outputs)
-        means, _ = class_means(self.feature_rows(outputs), torch.zeros_like(labels), 1)
-        contributions = weight * means
+        contributions = weight * mean_row(self.feature_rows(outputs))
         percentile = self.percentile
         if percentile is None:
             sample = outputs[sample_rows(labels, self.num_classes_, ROWS)]
-            rows = self.feature_rows(sample).to(torch.float64)
+            rows = floats(self.feature_rows(sample))
             percentile = harmless_percentile(
-                lambda q: (rows @ _masked(weight, contributions, q).mT + self.bias_).argmax(dim=1),
-                (rows @ weight.mT + self.bias_).argmax(dim=1),
+                lambda q: linear_logits(rows, _masked(weight, contributions, q), self.bias_).argmax(
+                    dim=1
+                ),
+                linear_logits(rows, weight, self.bias_).argmax(dim=1),
             )
         self.weight_ = _masked(weight, contributions, percentile)
 
@@ -79,8 +81,8 @@ class DICE(Detector):
         }
 
     def _score(self, outputs: Outputs) -> Tensor:
-        rows = self.feature_rows(outputs).to(torch.float64)
-        return energy_score(rows @ self.weight_.mT + self.bias_)
+        rows = floats(self.feature_rows(outputs))
+        return energy_score(linear_logits(rows, self.weight_, self.bias_))
 
 
 def _masked(weight: Tensor, contributions: Tensor, percentile: float) -> Tensor:

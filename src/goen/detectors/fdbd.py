@@ -8,6 +8,8 @@ from torch import Tensor
 
 from goen.detectors._base import Detector, Expected
 from goen.errors import FitError, UsageError
+from goen.functional._rows import cached_blocks
+from goen.functional.class_means import mean_row
 from goen.functional.logits import check_several_classes
 from goen.outputs import Outputs
 
@@ -53,10 +55,11 @@ class FDBD(Detector):
         weight, _ = self.classifier(outputs)
         if bool((weight == weight[0]).all()):
             raise UsageError("All classes have the same weights: there is no boundary to measure.")
-        wide = rows.to(torch.float64)
-        # From the first row, as an average of large equal numbers would round.
-        mean = wide[0] + (wide - wide[0]).mean(dim=0)
-        distance = torch.linalg.vector_norm(wide - mean, dim=1).mean()
+        mean = mean_row(rows)
+        distances = [
+            _length(rows[block], mean) for block in cached_blocks(*rows.shape, rows.device)
+        ]
+        distance = torch.cat(distances).mean()
         if float(distance) == 0:
             raise FitError(
                 f"All {len(rows)} training rows are equal, so no distance from their mean can be "
@@ -80,5 +83,10 @@ class FDBD(Detector):
         has_boundary = gaps > 0  # so not the predicted class with itself
         steps = torch.where(has_boundary, (largest - outputs.logits) / gaps, 0.0)
         mean_step = steps.sum(dim=1) / has_boundary.sum(dim=1)
-        distance = torch.linalg.vector_norm(rows.to(torch.float64) - self.mean_, dim=1)
-        return -mean_step / torch.maximum(distance, self.least_distance_)
+        return -mean_step / torch.maximum(_length(rows, self.mean_), self.least_distance_)
+
+
+def _length(rows: Tensor, mean: Tensor) -> Tensor:
+    """How far each row ``(N, D)`` is from the mean, ``(N,)`` float64."""
+    length: Tensor = torch.linalg.vector_norm(rows.to(torch.float64) - mean, dim=1)
+    return length

@@ -154,11 +154,7 @@ class Flow(Detector):
         return {**space, **layers}
 
     def _score(self, outputs: Outputs) -> Tensor:
-        parts = [
-            self._negative_log_density(self._whitened(outputs[block]))
-            for block in blocks(outputs.logits.shape[0])
-        ]
-        return torch.cat([self.centre_.new_empty(0), *parts])
+        return self._negative_log_density(self._whitened(outputs))
 
     def _negative_log_density(self, x: Tensor) -> Tensor:
         """Of whitened rows ``(N, D)``, as rows of the feature."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from goen.checks import check_number
-from goen.detectors._bank import check_enough_rows
+from goen.detectors._bank import check_enough_rows, sample_rows
 from goen.detectors._base import Detector, Expected
 from goen.errors import FitError, UsageError
 from goen.functional._rows import blocks
@@ -35,6 +35,8 @@ class KNN(Detector):
             count as far away.
         feature: which of the outputs' features to measure, or several of them; the last if not
             given.
+        rows: of more training rows than these, a random sample is searched, of each class alike:
+            k counts in it.
 
     Paper: Sun et al. 2022, "Out-of-Distribution Detection with Deep Nearest Neighbors".
     Departs from the paper: the cosine distance in place of the Euclidean distance of unit vectors,
@@ -52,15 +54,26 @@ class KNN(Detector):
     neighbour_: Tensor
     """Which neighbour, where the number of training images decided it."""
 
-    def __init__(self, *, k: int | None = None, feature: str | Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        k: int | None = None,
+        feature: str | Sequence[str] | None = None,
+        rows: int = 100_000,
+    ) -> None:
         self.k = k
         self.feature = feature
+        self.rows = rows
+        check_number("rows", rows, whole=True, at_least=1)
         if k is not None:
             check_number("k", k, whole=True, at_least=1)
         if feature is not None and not feature:
             raise UsageError("KNN needs the name of at least one feature.")
 
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
+        if len(outputs) > self.rows:
+            kept = sample_rows(labels, self.num_classes_, self.rows)
+            outputs, labels = outputs[kept.to(outputs.logits.device)], labels.cpu()[kept]
         if self.k is None:
             self.neighbour_ = torch.tensor(neighbour_by_class(labels), device="cpu")
         elif self.k > len(outputs):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from goen.detectors._base import Detector
 from goen.errors import FitError, UsageError
-from goen.functional._rows import blocks, check_finite_for_fit
+from goen.functional._rows import check_finite_for_fit
 from goen.functional.combination import count_at_least, simes, two_sided_p_values
 from goen.io.tensors import Tensors
 from goen.outputs import Outputs
@@ -106,11 +106,7 @@ class MaSF(Detector):
 
     def _score(self, outputs: Outputs) -> Tensor:
         chosen = self._chosen(outputs)
-        parts = [
-            self._largest([rows[block] for rows in chosen])
-            for block in blocks(outputs.logits.shape[0])
-        ]
-        largest = torch.cat([self.fisher_.new_empty(0), *parts])
+        largest = self._largest(chosen)
         # A rank is finite whatever the feature is; what is not finite must not pass.
         not_finite = sum(rows.sum(dim=1, dtype=torch.float64) * 0 for rows in chosen)
         return not_finite - largest.log()

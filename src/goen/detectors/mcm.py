@@ -8,6 +8,7 @@ from torch import Tensor
 from goen.checks import check_number
 from goen.detectors._base import Detector, Expected
 from goen.errors import FitError
+from goen.functional._rows import floats
 from goen.functional.cues import normalise
 from goen.functional.logits import check_several_classes, max_softmax_score
 from goen.outputs import Outputs
@@ -62,5 +63,6 @@ class MCM(Detector):
         return {"directions": Expected(shape, -1 - 1e-6, 1 + 1e-6)}
 
     def _score(self, outputs: Outputs) -> Tensor:
-        cosines = normalise(self.feature_rows(outputs)) @ self.directions_.mT
+        rows = floats(self.feature_rows(outputs))
+        cosines = normalise(rows).to(rows.dtype) @ self.directions_.to(rows.dtype).mT
         return max_softmax_score(cosines / self.temperature)

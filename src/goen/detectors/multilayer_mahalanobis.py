@@ -17,7 +17,6 @@ from goen.detectors._gaussians import (
     whitening_tensors,
 )
 from goen.errors import UsageError
-from goen.functional._rows import blocks
 from goen.functional.covariance import ledoit_wolf_shrinkage, tied_covariance
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
@@ -110,13 +109,8 @@ class MultilayerMahalanobis(Detector):
         self.whitening_ = load_whitening(whitening, width, self.num_classes_)
 
     def _score(self, outputs: Outputs) -> Tensor:
-        parts = [
-            self.whitening_.nearest(
-                _side_by_side(outputs[block], self._layers, self._weights)
-            ).distance
-            for block in blocks(outputs.logits.shape[0])
-        ]
-        return torch.cat([self.weights_.new_empty(0), *parts])
+        rows = _side_by_side(outputs, self._layers, self._weights)
+        return self.whitening_.nearest(rows).distance
 
 
 def _side_by_side(outputs: Outputs, names: Sequence[str], weights: Sequence[float]) -> Tensor:

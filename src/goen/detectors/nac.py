@@ -11,7 +11,7 @@ from goen.checks import check_number
 from goen.detectors._bank import sample_rows
 from goen.detectors._base import Detector, Expected
 from goen.errors import FitError
-from goen.functional._rows import blocks, check_finite_for_fit
+from goen.functional._rows import check_finite_for_fit
 from goen.functional.logits import check_several_classes
 from goen.outputs import Outputs
 
@@ -121,9 +121,7 @@ class NAC(Detector):
         }
 
     def _score(self, outputs: Outputs) -> Tensor:
-        rows = self.feature_rows(outputs)
-        found = [self._covered(rows[b], outputs.logits[b]) for b in blocks(rows.shape[0])]
-        return -torch.cat([rows.new_empty(0, dtype=torch.float64), *found])
+        return -self._covered(self.feature_rows(outputs), outputs.logits)
 
     def _covered(self, rows: Tensor, logits: Tensor) -> Tensor:
         products = self._products(rows, logits)

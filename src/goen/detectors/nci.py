@@ -8,7 +8,7 @@ from torch import Tensor
 
 from goen.checks import check_number
 from goen.detectors._base import Detector, Expected
-from goen.functional.class_means import class_means
+from goen.functional.class_means import mean_row
 from goen.outputs import Outputs
 
 
@@ -54,8 +54,7 @@ class NCI(Detector):
         check_number("alpha", alpha, at_least=0)
 
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        means, _ = class_means(self.feature_rows(outputs), torch.zeros_like(labels), 1)
-        self.mean_ = means[0]
+        self.mean_ = mean_row(self.feature_rows(outputs))
         self.weight_, _ = self.classifier(outputs)
 
     def _expected(self) -> Mapping[str, Expected]:

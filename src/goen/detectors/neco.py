@@ -10,7 +10,7 @@ from goen.checks import check_number
 from goen.detectors._base import Detector, Expected
 from goen.errors import FitError
 from goen.functional._rows import blocks
-from goen.functional.class_means import class_means
+from goen.functional.class_means import mean_row
 from goen.outputs import Outputs
 
 
@@ -59,14 +59,14 @@ class NECO(Detector):
 
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         rows = self.feature_rows(outputs)
-        means, _ = class_means(rows, torch.zeros_like(labels), 1)
+        mean = mean_row(rows)
         cov = torch.zeros(rows.shape[1], rows.shape[1], dtype=torch.float64, device=rows.device)
         for block in blocks(len(rows)):
-            centred = rows[block].to(torch.float64) - means
+            centred = rows[block].to(torch.float64) - mean
             cov.addmm_(centred.mT, centred)
         std = (cov.diagonal() / len(rows)).sqrt()
         # What varies by no more than rounding does not vary.
-        varies = std > 1e-12 * (1 + means[0].abs())
+        varies = std > 1e-12 * (1 + mean.abs())
         if not bool(varies.any()):
             raise FitError(
                 f"All {len(rows)} training rows are equal, so they have no principal directions. "
@@ -77,7 +77,7 @@ class NECO(Detector):
         values, vectors = torch.linalg.eigh(correlation)
         share = values.flip(0).clamp_min(0).cumsum(0)
         dim = int((share < self.variance * share[-1] * (1 - 1e-12)).sum()) + 1
-        self.mean_, self.std_ = means[0], std
+        self.mean_, self.std_ = mean, std
         self.directions_ = vectors.flip(1)[:, :dim].contiguous()
 
     def _expected(self) -> Mapping[str, Expected]:

@@ -10,7 +10,7 @@ from goen.checks import check_number
 from goen.detectors._bank import ROWS, check_enough_rows, sample_rows
 from goen.detectors._base import Detector, Expected
 from goen.errors import FitError, warn
-from goen.functional._rows import blocks, check_finite_for_fit
+from goen.functional._rows import check_finite_for_fit
 from goen.functional.cues import normalise
 from goen.functional.logits import energy_score
 from goen.io.tensors import Tensors
@@ -82,9 +82,6 @@ class NNGuide(Detector):
         check_enough_rows(tensors, self.bank_, self.k)
 
     def _score(self, outputs: Outputs) -> Tensor:
-        rows, bank = self.feature_rows(outputs), self.bank_.to(torch.float64)
-        found = [
-            (normalise(rows[block]) @ bank.mT).topk(self.k, dim=1).values.mean(dim=1)
-            for block in blocks(rows.shape[0])
-        ]
-        return energy_score(outputs.logits) * torch.cat([bank.new_empty(0), *found])
+        rows = normalise(self.feature_rows(outputs)).to(torch.float32)
+        nearest = (rows @ self.bank_.mT).topk(self.k, dim=1).values
+        return energy_score(outputs.logits) * nearest.mean(dim=1, dtype=torch.float64)

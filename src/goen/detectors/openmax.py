@@ -10,7 +10,7 @@ from torch import Tensor
 from goen.checks import check_number
 from goen.detectors._base import Detector, Expected
 from goen.errors import FitError
-from goen.functional._rows import blocks, check_finite_for_fit
+from goen.functional._rows import check_finite_for_fit
 from goen.functional.class_means import class_means, correct_classes
 from goen.functional.logits import check_several_classes
 from goen.outputs import Outputs
@@ -99,11 +99,7 @@ class OpenMax(Detector):
         }
 
     def _score(self, outputs: Outputs) -> Tensor:
-        found = [self._log_odds(outputs.logits[block]) for block in blocks(outputs.logits.shape[0])]
-        return torch.cat([self.means_.new_empty(0), *found])
-
-    def _log_odds(self, logits: Tensor) -> Tensor:
-        wide = logits.to(torch.float64)
+        wide = outputs.logits.to(torch.float64)
         largest, place = wide.topk(min(self.alpha, wide.shape[1]), dim=1)
         apart = wide[:, None] - self.means_[place]
         distance = torch.linalg.vector_norm(apart, dim=2) - self.least_[place] + _SHIFT

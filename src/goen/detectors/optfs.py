@@ -10,7 +10,7 @@ from goen.checks import check_number
 from goen.detectors._base import Detector, Expected
 from goen.errors import FitError
 from goen.functional._rows import blocks, check_finite_for_fit
-from goen.functional.shaping import activation_percentile
+from goen.functional.shaping import activation_percentiles
 from goen.outputs import Outputs
 
 # The range of activations that is divided into bins; others are set to 0.
@@ -63,7 +63,7 @@ class OptFS(Detector):
         check_finite_for_fit(outputs.logits, "logit")
         self.weight_, _ = self.classifier(outputs)
         rows = self.feature_rows(outputs)
-        low, high = (activation_percentile(rows, q) for q in (_LOW, _HIGH))
+        low, high = activation_percentiles(rows, _LOW, _HIGH)
         if not low < high:
             raise FitError(
                 f"Nearly all activations of the {len(rows)} training rows are {low:.3g}, so they "

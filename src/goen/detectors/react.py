@@ -8,8 +8,9 @@ from torch import Tensor
 
 from goen.checks import check_number
 from goen.detectors._base import Detector, Expected
-from goen.functional.logits import energy_score
-from goen.functional.shaping import activation_percentile
+from goen.functional._rows import floats
+from goen.functional.logits import energy_score, linear_logits
+from goen.functional.shaping import activation_percentiles
 from goen.outputs import Outputs
 
 
@@ -50,7 +51,7 @@ class ReAct(Detector):
 
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         rows = self.feature_rows(outputs)
-        threshold = activation_percentile(rows, self.percentile)
+        (threshold,) = activation_percentiles(rows, self.percentile)
         self.threshold_ = torch.tensor(threshold, dtype=torch.float64, device=rows.device)
         self.weight_, self.bias_ = self.classifier(outputs)
 
@@ -62,5 +63,5 @@ class ReAct(Detector):
         }
 
     def _score(self, outputs: Outputs) -> Tensor:
-        clipped = torch.minimum(self.feature_rows(outputs).to(torch.float64), self.threshold_)
-        return energy_score(clipped @ self.weight_.mT + self.bias_)
+        clipped = torch.minimum(floats(self.feature_rows(outputs)), self.threshold_)
+        return energy_score(linear_logits(clipped, self.weight_, self.bias_))

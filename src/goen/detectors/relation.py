@@ -9,7 +9,7 @@ from torch import Tensor
 from goen.checks import check_number
 from goen.detectors._bank import ROWS, sample_rows
 from goen.detectors._base import Detector, Expected
-from goen.functional._rows import blocks, check_finite_for_fit
+from goen.functional._rows import check_finite_for_fit
 from goen.functional.cues import normalise
 from goen.outputs import Outputs
 
@@ -77,17 +77,10 @@ class Relation(Detector):
         }
 
     def _score(self, outputs: Outputs) -> Tensor:
-        rows = self.feature_rows(outputs)
-        found = [
-            self._mean_relation(rows[block], outputs.logits[block])
-            for block in blocks(rows.shape[0])
-        ]
-        return -torch.cat([rows.new_empty(0, dtype=torch.float64), *found])
-
-    def _mean_relation(self, rows: Tensor, logits: Tensor) -> Tensor:
-        probabilities = torch.softmax(logits.to(torch.float64), dim=1)
-        alike = (normalise(rows) @ self.bank_.to(torch.float64).mT).clamp_min(0)
-        relation = alike * (probabilities @ self.probabilities_.to(torch.float64).mT)
+        rows = normalise(self.feature_rows(outputs)).to(torch.float32)
+        probabilities = torch.softmax(outputs.logits.to(torch.float32), dim=1)
+        relation = (rows @ self.bank_.mT).clamp_min(0) * (probabilities @ self.probabilities_.mT)
         counted = torch.where(relation > self.threshold, relation, 0.0)
+        powered = counted if self.power == 1 else counted.pow(self.power)
         # A relation that is not finite must not pass for one that does not count.
-        return counted.pow(self.power).mean(dim=1) + 0 * relation.sum(dim=1)
+        return -powered.mean(dim=1, dtype=torch.float64) + 0 * relation.sum(dim=1)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-import torch
 from torch import Tensor
 
 from goen.checks import check_number
 from goen.detectors._base import Detector, Expected
-from goen.functional.logits import energy_score
+from goen.functional._rows import floats
+from goen.functional.logits import energy_score, linear_logits
 from goen.functional.shaping import kept_count, sharpness
 from goen.outputs import Outputs
 
@@ -63,9 +63,9 @@ class SCALE(Detector):
         }
 
     def _score(self, outputs: Outputs) -> Tensor:
-        rows = self.feature_rows(outputs).to(torch.float64)
+        rows = floats(self.feature_rows(outputs))
         ratio = sharpness(rows, kept_count(rows.shape[1], self.percentile)).exp()
-        return energy_score((ratio * rows) @ self.weight_.mT + self.bias_)
+        return energy_score(linear_logits(ratio * rows, self.weight_, self.bias_))
 
 
 @final
@@ -106,6 +106,6 @@ class LTS(Detector):
         pass
 
     def _score(self, outputs: Outputs) -> Tensor:
-        rows = self.feature_rows(outputs).to(torch.float64)
+        rows = floats(self.feature_rows(outputs))
         factor = sharpness(rows, kept_count(rows.shape[1], self.percentile)).square()
-        return energy_score(outputs.logits.to(torch.float64) * factor)
+        return energy_score(floats(outputs.logits) * factor)

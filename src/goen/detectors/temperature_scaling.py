@@ -11,7 +11,7 @@ from torch import Tensor
 
 from goen.detectors._base import Detector, Expected
 from goen.errors import UsageError
-from goen.functional._rows import check_finite_for_fit, check_labels
+from goen.functional._rows import check_finite_for_fit, check_labels, floats
 from goen.functional.logits import check_several_classes, max_softmax_score
 from goen.outputs import Outputs
 
@@ -74,7 +74,7 @@ class TemperatureScaling(Detector):
         return {"temperature": Expected((), low * (1 - 1e-9), high * (1 + 1e-9))}
 
     def _score(self, outputs: Outputs) -> Tensor:
-        return max_softmax_score(outputs.logits.to(torch.float64) / self.temperature_)
+        return max_softmax_score(floats(outputs.logits) / self.temperature_)
 
     def calibrated(self, outputs: Outputs) -> Outputs:
         """The same outputs with logits / T: what accuracy and calibration are measured on."""

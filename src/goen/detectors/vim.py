@@ -11,7 +11,12 @@ from goen.detectors._base import Detector, Expected
 from goen.errors import FitError
 from goen.functional._rows import check_finite_for_fit
 from goen.functional.logits import energy_score
-from goen.functional.subspace import residual_directions, residual_length, zero_logits_point
+from goen.functional.subspace import (
+    mean_residual_length,
+    residual_directions,
+    residual_length,
+    zero_logits_point,
+)
 from goen.outputs import Outputs
 
 
@@ -62,8 +67,8 @@ class ViM(Detector):
         check_finite_for_fit(outputs.logits, "logit")
         origin = zero_logits_point(*self.classifier(outputs))
         residual = residual_directions(rows, origin, self.dim)
-        length = float(residual_length(rows, origin, residual).mean())
-        largest = float(outputs.logits.to(torch.float64).amax(dim=1).mean())
+        length = mean_residual_length(rows, origin, residual)
+        largest = float(outputs.logits.amax(dim=1).mean(dtype=torch.float64))
         if largest <= 0:
             raise FitError(
                 f"The largest logit of the training rows is {largest:.3g} on average. ViM scales "

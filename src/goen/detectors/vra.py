@@ -9,8 +9,9 @@ from torch import Tensor
 from goen.checks import check_number
 from goen.detectors._base import Detector, Expected
 from goen.errors import UsageError
-from goen.functional.logits import energy_score
-from goen.functional.shaping import activation_percentile
+from goen.functional._rows import floats
+from goen.functional.logits import energy_score, linear_logits
+from goen.functional.shaping import activation_percentiles
 from goen.outputs import Outputs
 
 
@@ -63,7 +64,7 @@ class VRA(Detector):
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         self.weight_, self.bias_ = self.classifier(outputs)
         rows = self.feature_rows(outputs)
-        found = [activation_percentile(rows, q) for q in (self.low, self.high)]
+        found = activation_percentiles(rows, self.low, self.high)
         self.thresholds_ = torch.tensor(found, dtype=torch.float64, device=rows.device)
 
     def _expected(self) -> Mapping[str, Expected]:
@@ -74,7 +75,7 @@ class VRA(Detector):
         }
 
     def _score(self, outputs: Outputs) -> Tensor:
-        rows = self.feature_rows(outputs).to(torch.float64)
-        low, high = self.thresholds_.unbind()
-        shaped = torch.where(rows < low, 0.0, torch.minimum(rows, high))
-        return energy_score(shaped @ self.weight_.mT + self.bias_)
+        rows = floats(self.feature_rows(outputs))
+        low, high = self.thresholds_.to(rows.dtype).unbind()
+        shaped = torch.minimum(rows, high).masked_fill_(rows < low, 0.0)
+        return energy_score(linear_logits(shaped, self.weight_, self.bias_))

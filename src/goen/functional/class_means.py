@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from goen.functional._rows import blocks
+from goen.functional._rows import blocks, cached_blocks
 
 
 def class_means(rows: Tensor, classes: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
@@ -28,6 +28,22 @@ def class_means(rows: Tensor, classes: Tensor, num_classes: int) -> tuple[Tensor
         sums.index_add_(0, place[block], rows[block].to(torch.float64))
     counts = torch.bincount(place, minlength=num_classes + 1)[1:]
     return sums[1:] / counts.clamp_min(1)[:, None], counts
+
+
+def mean_row(rows: Tensor) -> Tensor:
+    """The mean ``(D,)`` float64 of rows ``(N, D)``.
+
+    From the first row, as an average of large equal numbers would round.
+
+    Example:
+        >>> mean_row(torch.tensor([[1.0, 2.0], [3.0, 2.0]]))
+        tensor([2., 2.], dtype=torch.float64)
+    """
+    first = rows[0].to(torch.float64)
+    total = torch.zeros_like(first)
+    for block in cached_blocks(*rows.shape, rows.device):
+        total += (rows[block].to(torch.float64) - first).sum(dim=0)
+    return first + total / len(rows)
 
 
 def correct_classes(logits: Tensor, labels: Tensor) -> Tensor:

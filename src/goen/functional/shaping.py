@@ -7,22 +7,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from goen.functional._rows import floats
+
 PERCENTILES = tuple(range(5, 100, 5))
 """Those that ``harmless_percentile`` chooses from."""
+# Entries of which a percentile is taken, 256 MB of float32.
+_MOST_ENTRIES = 2**26
 # The share of predictions that must stay as they are.
 _KEPT = 0.99
 
 
-def activation_percentile(rows: Tensor, percentile: float) -> float:
-    """This percentile of all entries of rows ``(N, D)`` together.
+def activation_percentiles(rows: Tensor, *percentiles: float) -> list[float]:
+    """These percentiles of all entries of rows ``(N, D)`` together.
+
+    Of more than 2^26 entries those of some rows, drawn at random: 32,768 of width 2,048.
 
     Example:
-        >>> activation_percentile(torch.tensor([[0.0, 1.0], [2.0, 4.0]]), 50)
-        1.5
+        >>> activation_percentiles(torch.tensor([[0.0, 1.0], [2.0, 4.0]]), 50, 100)
+        [1.5, 4.0]
     """
+    most = _MOST_ENTRIES // rows.shape[1]
+    if len(rows) > most:
+        drawn = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:most]
+        rows = rows[drawn.sort().values.to(rows.device)]
     # NumPy's, since torch's refuses more than 2^24 numbers. Not in float16, which would round.
-    wide = torch.promote_types(rows.dtype, torch.float32)
-    return float(np.percentile(rows.detach().cpu().to(wide).flatten().numpy(), percentile))
+    found = np.percentile(floats(rows).cpu().numpy().reshape(-1), percentiles)
+    return [float(value) for value in found]
 
 
 @overload
@@ -64,21 +74,35 @@ def sharpness(rows: Tensor, count: int | Tensor) -> Tensor:
         ordered = positive.sort(dim=1, descending=True).values.cumsum(dim=1)
         after = ordered.gather(1, count[:, None] - 1)
     else:
-        after = positive.topk(count, dim=1).values.sum(dim=1, keepdim=True)
+        after = largest(positive, count).sum(dim=1, keepdim=True)
     before = positive.sum(dim=1, keepdim=True)
     ratio = before / after.clamp_min(torch.finfo(rows.dtype).tiny)
     return torch.where(after > 0, ratio, torch.ones_like(ratio))
 
 
+def largest(rows: Tensor, count: int) -> Tensor:
+    """The ``count`` largest entries of each row ``(N, D)``, in any order.
+
+    Example:
+        >>> largest(torch.tensor([[3.0, 1.0, 2.0]]), 2).sort().values
+        tensor([[2., 3.]])
+    """
+    if torch.compiler.is_compiling() or rows.device.type != "cpu":
+        return rows.topk(count, dim=1).values
+    # NumPy's partition takes a sixth of the time of topk.
+    return torch.from_numpy(np.partition(rows.detach().numpy(), -count, axis=1)[:, -count:])
+
+
 def prune(rows: Tensor, count: int) -> Tensor:
     """Rows ``(N, D)`` with all but the ``count`` largest entries of each set to 0.
+
+    All that are equal to the least of these are kept.
 
     Example:
         >>> prune(torch.tensor([[3.0, 1.0, 2.0]]), 2).tolist()
         [[3.0, 0.0, 2.0]]
     """
-    values, places = rows.topk(count, dim=1)
-    return torch.zeros_like(rows).scatter(1, places, values)
+    return rows.masked_fill(rows < largest(rows, count).amin(dim=1, keepdim=True), 0.0)
 
 
 def binarise(rows: Tensor, count: int) -> Tensor:

@@ -4,7 +4,10 @@ import torch
 from torch import Tensor
 
 from goen.errors import FitError, UsageError
-from goen.functional._rows import blocks
+from goen.functional._rows import blocks, cached_blocks
+
+# The share of the squared lengths in the residual, below which it is rounding of float32 features.
+_LEAST_SHARE = 1e-14
 
 
 def principal_dim(width: int, rows: int) -> int:
@@ -62,10 +65,10 @@ def residual_directions(rows: Tensor, origin: Tensor, dim: int | None) -> Tensor
         centred = rows[block].to(torch.float64) - origin
         moment.addmm_(centred.mT, centred)
     dim = principal_dim(width, len(rows)) if dim is None else dim
-    # Eigenvalues rise, so the least come first.
-    residual: Tensor = torch.linalg.eigh(moment).eigenvectors[:, : width - dim].contiguous()
-    length = float(residual_length(rows, origin, residual).mean())
-    if length <= 1e-9 * float(moment.trace() / len(rows)) ** 0.5:
+    # Eigenvalues, the squared lengths of all rows together, rise: the least come first.
+    squared, directions = torch.linalg.eigh(moment)
+    residual: Tensor = directions[:, : width - dim].contiguous()
+    if float(squared[: width - dim].sum()) <= _LEAST_SHARE * float(squared.sum()):
         raise FitError(
             f"The {len(rows)} training rows lie within {dim} of {width} dimensions, so "
             "there is no residual to measure. Lower dim, or give more rows."
@@ -74,16 +77,23 @@ def residual_directions(rows: Tensor, origin: Tensor, dim: int | None) -> Tensor
 
 
 def residual_length(rows: Tensor, origin: Tensor, residual: Tensor) -> Tensor:
-    """The length ``(N,)`` float64 of rows ``(N, D)``, seen from the origin, in these directions.
+    """The length ``(N,)`` of rows ``(N, D)``, seen from the origin, in these directions.
+
+    The origin is subtracted in float64, the product is in the precision of the rows.
 
     Example:
         >>> origin = torch.zeros(2, dtype=torch.float64)
         >>> direction = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
         >>> residual_length(torch.tensor([[9.0, -3.0]]), origin, direction)
-        tensor([3.], dtype=torch.float64)
+        tensor([3.])
     """
-    lengths = [
-        torch.linalg.vector_norm((rows[block].to(origin) - origin) @ residual, dim=1)
-        for block in blocks(rows.shape[0])
-    ]
-    return torch.cat([origin.new_empty(0), *lengths])
+    seen = (rows.to(origin) - origin).to(torch.promote_types(rows.dtype, torch.float32))
+    length: Tensor = torch.linalg.vector_norm(seen @ residual.to(seen.dtype), dim=1)
+    return length
+
+
+def mean_residual_length(rows: Tensor, origin: Tensor, residual: Tensor) -> float:
+    """The mean of these lengths."""
+    parts = cached_blocks(*rows.shape, rows.device)
+    lengths = [residual_length(rows[part], origin, residual) for part in parts]
+    return float(torch.cat(lengths).mean(dtype=torch.float64))

@@ -38,8 +38,8 @@ from goen.models import Representation
 from goen.models.flip_averaging import FlipAveraged
 from goen.outputs import Outputs
 from goen.studies.base import BaseExperiment, FittedMethod
-from goen.studies.evaluate import GateEvaluation, evaluate_gate, summary_of
 from goen.studies.experiment import AS_PRESET, TrainingOptions
+from goen.studies.gate_evaluation import GateEvaluation, evaluate_gate
 from goen.studies.methods import (
     METHODS,
     Method,
@@ -50,6 +50,7 @@ from goen.studies.methods import (
 from goen.studies.networks import write_epochs
 from goen.studies.presets import Budget, Preset, choose_preset
 from goen.studies.pretrained import PretrainedExperiment, can_be_pretrained
+from goen.studies.rows import summary_of
 from goen.training.fine_tuning import FineTuning, Tuned
 from goen.training.probe import BACKBONE
 
