@@ -69,6 +69,7 @@ goen.data.Protocol.from_sets: flip=True
 goen.data.load_set: download=False
 goen.data.protocol: download=False
 goen.detectors.GEN: gamma=0.1, top=100
+goen.detectors.KNN: rows=100000
 goen.detectors.LTS: percentile=95.0
 goen.detectors.MCM: temperature=1.0
 goen.detectors.NAC: bins=24, enough=0.05, rows=1000
@@ -304,7 +305,7 @@ detectors.GEN: gamma: a number, above 0 and below 1
 detectors.GEN: top: an integer, at least 1
 detectors.Goen: ridge: a number, at least 0
 detectors.GoenM: rows: an integer, at least 1
-detectors.KNN: k: an integer, at least 1
+detectors.KNN: k rows: an integer, at least 1
 detectors.LTS: percentile: a number, at least 0 and below 100
 detectors.MCM: temperature: a number, above 0
 detectors.Mahalanobis: ridge: a number, at least 0
