@@ -318,7 +318,7 @@ detectors.GEN: gamma: a number, above 0 and below 1
 detectors.GEN: top: an integer, at least 1
 detectors.Goen: ridge: a number, at least 0
 detectors.GoenM: rows: an integer, at least 1
-detectors.KNN: k: an integer, at least 1
+detectors.KNN: k rows: an integer, at least 1
 detectors.LTS: percentile: a number, at least 0 and below 100
 detectors.MCM: temperature: a number, above 0
 detectors.Mahalanobis: ridge: a number, at least 0
