@@ -329,7 +329,6 @@ OF_MANY_FILES = {
     "test_fuzz.py": "whatever reads files from outside, and tests/fuzz/",
     "test_layers.py": "imports between all files",
     "test_main_module.py": "__main__.py",
-    "test_board_page.py": "docs/methods/board.md",
     "test_methods_page.py": "docs/methods/README.md",
     "test_mutants.py": "tests/mutants.py",
     "test_paper_page.py": "docs/paper.md",
