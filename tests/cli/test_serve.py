@@ -16,6 +16,11 @@ def test_gates_have_the_names_of_their_folders_unless_others_are_given() -> None
         "digits": "runs/digits",
         "animals": "cifar10-w16",
     }
+    spaces = _named(["runs/Field photos (2026)", "runs/_x", "runs/a.b-c_"])
+    assert [*spaces] == ["Field-photos-2026-", "x", "a.b-c_"]
+    assert [*spaces.values()] == ["runs/Field photos (2026)", "runs/_x", "runs/a.b-c_"]
+    with pytest.raises(UsageError, match="Two gates have the name a-b"):
+        _named(["runs/a b", "runs/a-b"])
     assert _named(["a=b=c"]) == {"a=b": "c"}  # refused as a name later
 
 

@@ -1,6 +1,7 @@
 """``goen serve``: a gate as an HTTP service, with a page."""
 
 import os
+import re
 from collections.abc import Sequence
 from ipaddress import ip_address
 from logging import ERROR, INFO, StreamHandler
@@ -133,11 +134,13 @@ def _is_loopback(host: str) -> bool:
 
 
 def _named(gates: Sequence[str]) -> dict[str, str]:
-    """The gates by the names under which they are served."""
+    """The gates by the names under which they are served: those of their folders in an address."""
     found: dict[str, str] = {}
     for given in gates:
         name, separator, gate = given.rpartition("=")
-        name = name if separator else Path(given).name
+        if not separator:
+            folder = Path(given).name
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder).lstrip("._-")[:64] or folder
         if name in found:
             raise UsageError(f"Two gates have the name {name}. Give them others: NAME=GATE.")
         found[name] = gate
