@@ -280,7 +280,8 @@ def cases(width: int) -> dict[str, Case]:
         ),
         "gen": Case(
             own.GEN(), ("gen_postprocessor", "GENPostprocessor", {"gamma": 0.1, "M": 100}),
-            on_logits("GEN", M=100), {"*": "the peer's 1 - p is rounded to 0 in float32"},
+            on_logits("GEN", M=100), {"*": "the peer's 1 - p is rounded to 0 in float32",
+             "pytorch-ood": "the peer's p lies in 1e-7 .. 1 - 1e-7"},
         ),
         "kl_matching": Case(
             own.KLMatching(), ("kl_matching_postprocessor", "KLMatchingPostprocessor", none),
@@ -323,7 +324,7 @@ def cases(width: int) -> dict[str, Case]:
             on_features("NNGuide"),
         ),
         "knn": Case(
-            own.KNN(), ("knn_postprocessor", "KNNPostprocessor", {"K": 50}),
+            own.KNN(k=50), ("knn_postprocessor", "KNNPostprocessor", {"K": 50}),
             on_features_alone("KNN", k=50),
         ),
         "relation": Case(

@@ -214,6 +214,9 @@ functional._rows: PIXEL_SLACK=0.02
 functional.conformal: _LEAST_RATE=1e-12
 functional.cues: _LOG_OF_ZERO=-1000.0
 functional.fusion: PULL=0.01, EVENNESS=0.3, _FLAT=1e-06
+functional.grouping: NONE=-1, _LEAST_ROWS=20, _LEAST_IN_GROUP=5, _MOST_GROUPS=10, _DIMENSIONS=16,
+    _SAMPLE=500, _CLOUDS=19
+functional.image_properties: _LUMINANCE=(0.299, 0.587, 0.114), _LEVELS=64, _LINES=32
 functional.martingales: _EVEN_IMAGES=10000, _TAILS=((1.0, 0.5), (1.0, 0.75), (1.0, 0.9), (0.1,
     0.1), (0.01, 0.1)), _INTERVALS=((0.1, 0.0, 0.25), (0.1, 0.25, 0.5), (0.1, 0.5, 0.75), (0.1,
     0.75, 1.0), (0.1, 0.0, 0.125), (0.1, 0.125, 0.25), (0.1, 0.25, 0.375), (0.1, 0.375, 0.5),
@@ -226,12 +229,15 @@ functional.online_conformal: _BITS=52, _WORDS=4
 functional.shaping: PERCENTILES=(5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 75, 80,
     85, 90, 95), _KEPT=0.99
 functional.selective: CANDIDATES=20
+functional.weighted_conformal: _FOLDS=5, _LARGEST=20.0
 gate.base: _MOST_CLASSES=10
 gate.engine: _EVERY=5
 gate.export.comparison: _PROBABILITY_TOLERANCE=0.0001, _BATCH=64, _RESIZED=4
 gate.export.traceable: _UNMEASURED=1e-05
 gate.fitting.fit: _LOW_ACCURACY=0.5
 gate.fitting.sets: CALIBRATION_SHARE=0.6, _FEWEST=6, _COPIES=0.05
+gate.flagged: LABEL_FIRST=20, MOST_TYPICAL=8
+gate.shift: _LEAST_EFFECTIVE=5, _LEAST_SAMPLE=50
 gate.storage.network: _SAME=0.05
 gate.threshold: COMPARED_IMAGES=8, TOLERANCE=1e-05
 io.artifacts: FORM=2, _BETWEEN_RENAMES=0.05
@@ -312,7 +318,7 @@ detectors.GEN: gamma: a number, above 0 and below 1
 detectors.GEN: top: an integer, at least 1
 detectors.Goen: ridge: a number, at least 0
 detectors.GoenM: rows: an integer, at least 1
-detectors.KNN: k: an integer, at least 1
+detectors.KNN: k rows: an integer, at least 1
 detectors.LTS: percentile: a number, at least 0 and below 100
 detectors.MCM: temperature: a number, above 0
 detectors.Mahalanobis: ridge: a number, at least 0

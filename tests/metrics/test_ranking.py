@@ -53,3 +53,12 @@ def test_methods_without_scores_are_an_error() -> None:
         rank_methods({"a": [0, 1]}, {"b": {"x": [1, 2]}})
     with pytest.raises(UsageError, match="same sets"):
         rank_methods({"a": [0, 1], "b": [0, 1]}, {"a": {"x": [1, 2]}, "b": {"y": [1, 2]}})
+
+
+def test_a_best_method_that_is_no_better_than_random_is_called_so() -> None:
+    # A random score has an AUROC of one half.
+    at_chance = Ranking(("a",), {"knn": 0.5, "gen": 0.4}, {"gen": 0.01})
+    assert at_chance.describe({}) == (
+        "best: knn (mean AUROC 0.500), no better than a random score, within chance of it: none"
+    )
+    assert "random" not in Ranking(("a",), {"knn": 0.51}, {}).describe({})

@@ -157,6 +157,8 @@ def test_the_board_stands_only_beside_what_is_comparable_with_it() -> None:
     methods, titles = {"knn_tuned": [run]}, {"knn_tuned": "KNN, tuned on OOD"}
     (row,) = openood_table(methods, titles, "cifar10").rows
     assert [cell.formatted for cell in row.cells[4:]] == ["90.64", "n/a"]
+    partly = openood_table(methods, titles, "cifar10").notes
+    assert "Over some of its sets: near: cifar100, tin; far: svhn." in partly
     table = openood_table(methods, titles, "cifar10", full_spectrum=True)
     assert table.title == "OpenOOD 1.5, cifar10, full-spectrum"
     assert len(table.columns) == len(table.rows[0].cells) == 4

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from goen.detectors._bank import NearestImages
 from goen.detectors._state import Expected, Stored
 from goen.errors import UsageError
-from goen.functional._rows import cached_blocks
+from goen.functional._rows import in_blocks
 from goen.outputs import Outputs
 
 __all__ = ["Detector", "Expected"]
@@ -280,10 +280,5 @@ class Detector(Stored, ABC):
             if torch.compiler.is_compiling():  # a program is traced with outputs that were checked
                 return self._cues(outputs).to(torch.float64)
             self._check(outputs)
-            logits = outputs.logits
-            width = max([logits.shape[1], *(self.widths_ or {}).values()])
-            parts = [
-                self._cues(outputs[block]).to(torch.float64)
-                for block in cached_blocks(len(logits), width, logits.device)
-            ]
-        return torch.cat(parts)
+            width = max([outputs.logits.shape[1], *(self.widths_ or {}).values()])
+            return in_blocks(lambda block: self._cues(outputs[block]), outputs.logits, width)

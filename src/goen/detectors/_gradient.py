@@ -43,7 +43,7 @@ def image_gradient(
         # A copy, since what was made in inference mode cannot have a gradient.
         pixels = _as_floats(images.detach().clone())
         count = max(1, _AT_ONCE // max(1, pixels.shape[-2:].numel()))
-        parts = [_gradient(network, part, objective, method) for part in pixels.split(count)]
+        parts = [_gradient(network, part, objective, method) for part in torch.split(pixels, count)]
     gradients, outputs = zip(*parts, strict=True)
     return pixels, torch.cat(gradients), Outputs.concatenate(outputs)
 

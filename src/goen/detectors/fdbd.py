@@ -8,7 +8,7 @@ from torch import Tensor
 
 from goen.detectors._base import Detector, Expected
 from goen.errors import FitError, UsageError
-from goen.functional._rows import cached_blocks
+from goen.functional._rows import in_blocks
 from goen.functional.class_means import mean_row
 from goen.functional.logits import check_several_classes
 from goen.outputs import Outputs
@@ -56,10 +56,7 @@ class FDBD(Detector):
         if bool((weight == weight[0]).all()):
             raise UsageError("All classes have the same weights: there is no boundary to measure.")
         mean = mean_row(rows)
-        distances = [
-            _length(rows[block], mean) for block in cached_blocks(*rows.shape, rows.device)
-        ]
-        distance = torch.cat(distances).mean()
+        distance = in_blocks(lambda block: _length(rows[block], mean), rows).mean()
         if float(distance) == 0:
             raise FitError(
                 f"All {len(rows)} training rows are equal, so no distance from their mean can be "

@@ -1,7 +1,7 @@
 """Rows of features: what may come in, and in which portions it is worked on."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -45,6 +45,32 @@ def cached_blocks(num_rows: int, width: int, device: torch.device) -> Iterable[s
     in_cache = max(_CACHED_ELEMENTS // max(width, 1), _CACHED_ROWS)
     size = in_cache if device.type == "cpu" else max(in_cache, _BLOCK_ROWS)
     return (slice(start, start + size) for start in range(0, max(num_rows, 1), size))
+
+
+def in_blocks(of: Callable[[slice], Tensor], rows: Tensor, width: int | None = None) -> Tensor:
+    """What a function gives of some rows at a time, of all rows, ``(N, ...)`` float64.
+
+    Written into one tensor: small results that are kept between large temporary ones would stop
+    the memory of these from being used again, so that it would grow with the rows.
+
+    Args:
+        of: takes a slice of the rows.
+        rows: ``(N, D)``.
+        width: of the widest tensor of N rows that the function works on, if it is not D.
+
+    Example:
+        >>> rows = torch.tensor([[3.0, 4.0], [0.0, 1.0]])
+        >>> in_blocks(lambda block: rows[block].norm(dim=1), rows)
+        tensor([5., 1.], dtype=torch.float64)
+    """
+    found = None
+    for block in cached_blocks(len(rows), width or rows.shape[1], rows.device):
+        part = of(block)
+        if found is None:
+            found = part.new_empty((len(rows), *part.shape[1:]), dtype=torch.float64)
+        found[block] = part
+    assert found is not None, "there is at least one block"
+    return found
 
 
 def floats(values: Tensor) -> Tensor:
@@ -110,5 +136,7 @@ def sums_are_finite(rows: Tensor) -> bool:
     if rows.numel() <= _SLICE_ELEMENTS:
         return math.isfinite(rows.sum(dtype=wide).item())
     parts = row_slices(len(rows), rows.shape[1], rows.device)
-    sums = torch.stack([rows[part].sum(dtype=wide) for part in parts])
+    sums = rows.new_empty(len(parts), dtype=wide)
+    for number, part in enumerate(parts):
+        sums[number] = rows[part].sum(dtype=wide)
     return math.isfinite(sums.sum().item())

@@ -41,7 +41,7 @@ def mean_row(rows: Tensor) -> Tensor:
     """
     first = rows[0].to(torch.float64)
     total = torch.zeros_like(first)
-    for block in cached_blocks(*rows.shape, rows.device):
+    for block in cached_blocks(len(rows), len(first), rows.device):
         total += (rows[block].to(torch.float64) - first).sum(dim=0)
     return first + total / len(rows)
 

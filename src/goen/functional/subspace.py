@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from goen.errors import FitError, UsageError
-from goen.functional._rows import blocks, cached_blocks
+from goen.functional._rows import blocks, in_blocks
 
 # The share of the squared lengths in the residual, below which it is rounding of float32 features.
 _LEAST_SHARE = 1e-14
@@ -94,6 +94,5 @@ def residual_length(rows: Tensor, origin: Tensor, residual: Tensor) -> Tensor:
 
 def mean_residual_length(rows: Tensor, origin: Tensor, residual: Tensor) -> float:
     """The mean of these lengths."""
-    parts = cached_blocks(*rows.shape, rows.device)
-    lengths = [residual_length(rows[part], origin, residual) for part in parts]
-    return float(torch.cat(lengths).mean(dtype=torch.float64))
+    lengths = in_blocks(lambda block: residual_length(rows[block], origin, residual), rows)
+    return float(lengths.mean())

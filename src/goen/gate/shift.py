@@ -48,6 +48,12 @@ class DeclaredShift:
         ratio: estimates the weight of a new image; ``None`` for a mix of classes, where the largest
             weight of any class stands for it.
         largest: that weight.
+
+    Example:
+        >>> scores, labels = np.arange(200.0), np.repeat([0, 1], 100)
+        >>> shift = DeclaredShift.from_classes(scores, labels, [0.2, 0.8])
+        >>> round(shift.effective_size), round(float(shift.p_values([185.0])[0]), 3)
+        (147, 0.127)
     """
 
     scores: Floats

@@ -53,7 +53,8 @@ class Ranking:
         """
         within = ", ".join(f"{titles.get(m, m)} ({self.means[m]:.3f})" for m in self.within_chance)
         best = f"{titles.get(self.best, self.best)} (mean AUROC {self.means[self.best]:.3f})"
-        return f"best: {best}, within chance of it: {within or 'none'}"
+        none = "" if self.means[self.best] > 0.5 else ", no better than a random score"
+        return f"best: {best}{none}, within chance of it: {within or 'none'}"
 
     def to_json(self) -> JsonObject:
         """For manifests."""

@@ -160,6 +160,14 @@ def openood_table(
     count = max((len(found) for found in methods.values()), default=0)
     spread = f"mean ± population standard deviation over {count} runs" if count > 1 else "one run"
     notes = [f"Per cent, {spread}."]
+    measured = next(iter(methods.values()), [{}])[0].keys()
+    if not {*sets.near, *sets.far} <= {*measured}:
+        parts = (("near", sets.near), ("far", sets.far))
+        over = (
+            f"{part}: {', '.join(n for n in every if n in measured) or 'none'}"
+            for part, every in parts
+        )
+        notes.append(f"Over some of its sets: {'; '.join(over)}.")
     notes += [_TUNED.format(network=measured_with)] if measured_with else []
     notes += [_FULL_SPECTRUM] if full_spectrum else []
     notes += [_FITTED.format(tuning=sets.tuning)] if seen else []

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from goen.data.feature_set import FeatureSet
 from goen.data.imageset import ImageSet, named_files
@@ -103,11 +104,8 @@ def evaluate(
         first: Outputs | None = None
         for name, part in images.sets.items():
             _log.info(f"scoring {name}, {len(part):,} images")
-            batches = stream(network, part, batch_size=batch_size)
-            outputs = Outputs.concatenate(o.keep(gate.detector.features) for o in batches)
+            scores[name], outputs = gate_scores(gate, network, part, batch_size)
             first = first or outputs[:2]
-            scores[name] = gate_arrays(gate, outputs)
-            scores[name][gate.detector.name] = gate.detector.score(outputs).numpy()
         assert first is not None, "there are ID images"
         if images.labelled:
             scores[TEST]["truth"] = np.asarray(images.test.labels)
@@ -120,6 +118,23 @@ def evaluate(
                 mistakes = {n: find_mistakes(n, s, scores[n]) for n, s in images.sets.items()}
                 write_mistakes(out / "mistakes.safetensors", mistakes)
     return results
+
+
+def gate_scores(
+    gate: Gate, network: nn.Module, images: ImageSet, batch_size: int
+) -> tuple[Arrays, Outputs]:
+    """What the gate returns for these images, its scores by its detector's name, and the outputs.
+
+    Args:
+        gate: itself.
+        network: as its detector prepares it.
+        images: in batches.
+        batch_size: images per forward pass.
+    """
+    batches = stream(network, images, batch_size=batch_size)
+    outputs = Outputs.concatenate(o.keep(gate.detector.features) for o in batches)
+    scores = gate.detector.score(outputs).numpy()
+    return {**gate_arrays(gate, outputs), gate.detector.name: scores}, outputs
 
 
 def require_others(gate: Gate, images: Evaluated) -> frozenset[str]:

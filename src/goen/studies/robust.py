@@ -15,18 +15,16 @@ from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.data.transforms.corruptions import CORRUPTIONS, SEVERITIES, corrupt_any, read_cifar10c
 from goen.errors import UsageError
-from goen.extraction import BATCH_SIZE, stream
+from goen.extraction import BATCH_SIZE
 from goen.functional.conformal import threshold, with_tolerance
 from goen.gate import Gate
 from goen.io.manifest import JsonObject
 from goen.io.results import Origin, Result, write_results
 from goen.io.stages import Stages, alone_in, summarised
-from goen.outputs import Outputs
 from goen.studies.base import BaseExperiment
 from goen.studies.experiment import TrainingOptions
-from goen.studies.gate_evaluation import gate_arrays
 from goen.studies.given import GivenExperiment, GivenNetwork, detector_methods, identity
-from goen.studies.given_gate import Evaluated, gate_origin, require_others
+from goen.studies.given_gate import Evaluated, gate_origin, gate_scores, require_others
 from goen.studies.methods import METHODS, Method, check_calibration
 from goen.studies.rows import error_rows, id_rows, summary_of
 
@@ -132,25 +130,15 @@ def robust_gate(
     origin = gate_origin(gate, identity(gate.network, gate.outputs(test.read(slice(2)))))
 
     def measure(part: ImageSet) -> list[Result]:
-        batches = stream(network, part, batch_size=batch_size)
-        outputs = Outputs.concatenate(o.keep(gate.detector.features) for o in batches)
-        arrays = gate_arrays(gate, outputs)
-        score = gate.detector.score(outputs).numpy()
-        flagged = arrays["is_ood"]
-        return _rows(origin, arrays["logits"], part, score, flagged)
+        arrays, _ = gate_scores(gate, network, part, batch_size)
+        scores = arrays[gate.detector.name]
+        return _rows(origin, arrays["logits"], part, scores, arrays["is_ood"])
 
     titles = {gate.detector.name: (str(gate.detector), "")}
     with alone_in(out):
         results = _corruption_rows(config, test, measure)
         config = replace(config, methods=(), false_alarm_rate=gate.false_alarm_rate)
-        _write(
-            config,
-            test.name,
-            titles,
-            {},
-            results,
-            out,
-        )
+        _write(config, test.name, titles, {}, results, out)
     return results
 
 
