@@ -118,7 +118,6 @@ WITHOUT_EXAMPLE = {
     "scores outputs of a prepared network; ODIN's example shows how": {"AdaSCALE"},
     "named as a string, 'best'; docs/compare.md runs it": {"Best"},
     "reads what a gate saves; called by goen.load": {"load_detector"},
-    "needs a gate and images of after the shift; docs/guarantee.md runs it": {"DeclaredShift"},
     "made by bootstrap, whose example shows it": {"BootstrapIntervals"},
 }
 
