@@ -1,13 +1,16 @@
 """The documentation site: ``make docs`` builds it into build/docs, from files alone."""
 
+import logging
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from site_pages import layers_svg, link_outside, visit_formula, write_pages
+from site_pages import layers_svg, link_outside, set_apart, visit_formula, write_board, write_pages
 
 import goen
+
+logging.getLogger("goen").setLevel(logging.WARNING)  # of the examples
 
 project = "goen"
 author = "the goen developers"
@@ -42,7 +45,6 @@ autodoc_typehints = "none"  # the text has the shapes and forms; full types are 
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
-napoleon_custom_sections = [("Paper", "notes"), ("Departs from the paper", "notes")]
 napoleon_use_ivar = True
 napoleon_attr_annotations = False
 add_module_names = False
@@ -59,10 +61,13 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "abort_on_example_error": True,
     "remove_config_comments": True,
+    "write_computation_times": False,
 }
 
 html_math_renderer = "mathml"
 write_pages(Path(__file__).parent)
+# Not a page of the documentation: a link of docs/methods/board.md leads to it.
+html_extra_path = [str(write_board(Path(__file__).parents[1] / "build" / "board"))]
 myst_enable_extensions = ["substitution"]
 myst_substitutions = {"layers": layers_svg()}
 
@@ -70,5 +75,6 @@ myst_substitutions = {"layers": layers_svg()}
 def setup(app: object) -> None:
     """Formulas are MathML; links to files outside of docs/ lead somewhere."""
     app.connect("source-read", link_outside)  # type: ignore[attr-defined]
+    app.connect("autodoc-process-docstring", set_apart)  # type: ignore[attr-defined]
     renderers = ((visit_formula, None), (visit_formula, None))
     app.add_html_math_renderer("mathml", *renderers)  # type: ignore[attr-defined]

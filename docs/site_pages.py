@@ -6,8 +6,10 @@ They are written to docs/generated, which git ignores. ``conf.py`` calls ``write
 import ast
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -15,7 +17,8 @@ from docutils.nodes import SkipNode
 from docutils.utils.math.latex2mathml import tex2mathml
 
 import goen
-from goen.detectors import DETECTORS, Detector, make_detector
+import goen.report
+from goen.detectors import DETECTORS, make_detector
 from goen.studies import METHODS
 
 SOURCE = Path(goen.__file__).parent
@@ -38,7 +41,7 @@ TITLES = {
     "goen_m": "goen-m",
     "uncertainty": "Uncertainty",
 }
-MODULES = {"data", "detectors", "metrics", "models", "errors"}
+MODULES = {"data", "detectors", "metrics", "models", "training", "errors"}
 
 
 def write_pages(docs: Path) -> None:
@@ -70,17 +73,14 @@ def method_pages() -> dict[str, str]:
 def method_rows() -> dict[str, dict[str, str]]:
     """The rows of the table in docs/methods/README.md, by the name of the detector."""
     text = (Path(__file__).parent / "methods" / "README.md").read_text(encoding="utf-8")
-    lines = text[text.index("| name |") :].partition("\n\n")[0].splitlines()
-    columns = [cell.strip() for cell in lines[0].strip("|").split("|")]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
-    return {row[0].strip("`"): dict(zip(columns, row, strict=True)) for row in rows}
+    return _rows(text[text.index("| name |") :])
 
 
 def _method_page(key: str, row: Mapping[str, str]) -> str:
     detector = make_detector(key)
     kind = type(detector)
     settings = ", ".join(f"`{n}={v!r}`" for n, v in detector.settings().items()) or "none"
-    keys = {m.key: m.title for m in METHODS.values() if key in (m.key, _detector_of(m))}
+    keys = {m.key: m.title for m in METHODS.values() if key in (m.key, m.detector)}
     in_bench = ", ".join(f"`{name}` ({title})" for name, title in keys.items())
     exported = "no: it takes gradients" if detector.needs_gradient else "yes"
     paper = row.get("paper", "").replace("](", "](/methods/")
@@ -95,6 +95,7 @@ def _method_page(key: str, row: Mapping[str, str]) -> str:
 | parameters | {settings} |
 | paper | {paper} |
 | where it fails | {row.get("where it fails", "")} |
+| AUROC that we measured | {measured(key)} |
 | further training images | {"can be added with `update`" if detector.can_update else "fit again"} |
 | ONNX | {exported if detector.saved else "no"} |
 
@@ -104,6 +105,41 @@ def _method_page(key: str, row: Mapping[str, str]) -> str:
    :no-index:
 ```
 """
+
+
+def measured(key: str) -> str:
+    """The numbers of a detector in the two comparisons of many methods, with links to them."""
+    found = []
+    ordinary = table_of("results", "baselines")
+    row = ordinary.get("goen-m, ordinary network" if key == "goen_m" else TITLES.get(key, ""))
+    if row:
+        network = "GOEN's network" if key == "goen" else "an ordinary network"
+        place = "/results.md#other-methods-on-an-ordinary-network"
+        found.append(f"{row['unseen']} on [unseen sets of CIFAR-10]({place}), {network}")
+    named = {"goen_m": "goen_m: middle and last layer", "goen_m_last": "goen_m: last layer"}
+    small = table_of("pretrained", "small-tasks")
+    row = small.get(named.get(key, key))
+    if row:
+        place = "/pretrained.md#which-layers-which-detector-seven-small-tasks"
+        found.append(
+            f"{row['near-OOD']} near and {row['far-OOD']} far on [small tasks]({place}), "
+            f"pretrained networks, mean rank {row['mean rank']} of {len(small)}"
+        )
+    return "; ".join(found).replace("**", "") or "in no comparison of many methods yet"
+
+
+def table_of(page: str, name: str) -> dict[str, dict[str, str]]:
+    """The rows of a table that a recipe wrote into a page, by their first cell."""
+    text = (Path(__file__).parent / f"{page}.md").read_text(encoding="utf-8")
+    block = text.partition(f"<!-- begin {name} -->")[2].partition(f"<!-- end {name} -->")[0]
+    return _rows(block[block.index("| |") :])
+
+
+def _rows(text: str) -> dict[str, dict[str, str]]:
+    """The rows of the Markdown table that the text begins with, by their first cell."""
+    lines = text.partition("\n\n")[0].splitlines()
+    columns, _, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+    return {row[0].strip("`"): dict(zip(columns, row, strict=True)) for row in rows}
 
 
 def _detector_of(method: object) -> str:
@@ -125,23 +161,31 @@ def api_pages() -> dict[str, str]:
     if others:
         pages["api/studies.md"] = _api_page("Studies", goen, others)
     for name in sorted(MODULES):
-        module = getattr(goen, name)
-        listed = getattr(module, "__all__", None) or [
-            n for n, value in vars(module).items() if isinstance(value, type) and n[0].isupper()
-        ]
-        own = [n for n in listed if n not in goen.__all__]
+        module = import_module(f"goen.{name}")
+        own = [n for n in public_names(module) if n not in goen.__all__]
         pages[f"api/{name}.md"] = _api_page(f"goen.{name}", module, own)
     pages["api.md"] = "# API reference\n\n" + _toctree(p.removesuffix(".md") for p in pages)
     return pages
 
 
+def public_names(module: ModuleType) -> dict[str, object]:
+    """What a module offers: what it lists, or the classes that it defines."""
+    if hasattr(module, "__all__"):
+        return {name: getattr(module, name) for name in module.__all__}
+    found = {n: v for n, v in vars(module).items() if isinstance(v, type)}
+    return {n: v for n, v in found.items() if v.__module__ == module.__name__}
+
+
 def _api_page(title: str, module: ModuleType, names: Iterable[str]) -> str:
     blocks = [f"# {title}\n"]
+    paged = {type(make_detector(key)): key for key in sorted(DETECTORS, key=len, reverse=True)}
+    own_page: list[str] = []
     for name in names:
         value = getattr(module, name)
         if inspect.isclass(value):
-            if issubclass(value, Detector) and value is not Detector:
-                continue  # it has a page among the methods
+            if value in paged:
+                own_page.append(f"[{name}](/generated/methods/{paged[value]}.md)")
+                continue
             kind = "autoexception" if issubclass(value, Exception) else "autoclass"
         elif inspect.isroutine(value):
             kind = "autofunction"
@@ -150,6 +194,8 @@ def _api_page(title: str, module: ModuleType, names: Iterable[str]) -> str:
         # Nobody calls the constructor of a gate or a prediction; what they inherit is public.
         made = "()\n   :inherited-members: object" if value in (goen.Gate, goen.Prediction) else ""
         blocks.append(f"```{{eval-rst}}\n.. {kind}:: {module.__name__}.{name}{made}\n```\n")
+    if own_page:
+        blocks.insert(1, f"With a page of their own: {', '.join(own_page)}.\n")
     return "\n".join(blocks)
 
 
@@ -218,21 +264,48 @@ def outside_pages() -> dict[str, str]:
     }
 
 
+def write_board(folder: Path) -> Path:
+    """Write the page of all methods, which sorts and filters; the path of it."""
+    recipes = str(ROOT / "recipes")
+    if recipes not in sys.path:
+        sys.path.append(recipes)
+    import board_page
+
+    return goen.report.write_board(board_page.studies(), folder)
+
+
 def link_outside(app: object, name: str, source: list[str]) -> None:
     """Links to files outside of docs/ lead to their pages here, or become plain text."""
-    page = Path(__file__).parent / f"{name}.md"
+    docs = Path(__file__).parent
+    folder = (docs / name).parent
 
     def replaced(match: re.Match[str]) -> str:
         text, target = match.groups()
-        path = (page.parent / target.partition("#")[0]).resolve()
-        for known, file in OUTSIDE.items():
-            if path == file:
+        file = target.partition("#")[0]
+        path = (docs / file[1:] if file[0] == "/" else folder / file).resolve()
+        for known, outside in OUTSIDE.items():
+            if path == outside:
                 return f"[{text}](/generated/{known}.md)"
-        return match[0] if path.is_relative_to(Path(__file__).parent) else text
+        return match[0] if path.is_relative_to(docs) else text
 
     source[0] = _LINK.sub(replaced, source[0])
+    if name == "methods/board":
+        page_of_all = '<a href="../board.html">sorts and filters</a>'
+        source[0] = source[0].replace("sorts and filters", page_of_all, 1)
     if name == "methods/README":
         source[0] = re.sub(r"(?m)^\| `(\w+)` \|", r"| [\1](/generated/methods/\1.md) |", source[0])
+
+
+# -- docstrings ----------------------------------------------------------------------------------
+
+
+def set_apart(*event: object) -> None:
+    """In a docstring, what departs from the paper is a paragraph; pages of docs/ are links."""
+    lines = event[-1]
+    assert isinstance(lines, list)
+    text = re.sub(r"(?m)^(Paper:)", r"**\1**", "\n".join(lines))
+    text = re.sub(r"\s*(Departs from the paper:)", r"\n\n**\1**", text)
+    lines[:] = re.sub(r"``docs/([\w/-]+)\.md``", r":doc:`/\1`", text).split("\n")
 
 
 # -- formulas ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Write the tables of docs/results.md, docs/methods/goen-m.md and docs/monitor.md: nothing by hand.
+"""Write the tables of docs/: results, methods, pretrained networks, monitor; nothing by hand.
 
     python recipes/page.py
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import board_page
 import boxes
 import ensembles
 import error_rate
@@ -34,7 +35,7 @@ from sets import PAPER_SETS, UNSEEN, UNTOUCHED
 from goen.io.results import Result, read_results
 from goen.metrics import over_seeds
 from goen.report.page import study_tables
-from goen.report.paper_tables import paper_tables, read_study
+from goen.report.paper_tables import paper_tables, read_papers_study
 from goen.report.summary import Summary
 from goen.report.table import Cell, Row, Table, markdown, marked
 from goen.studies import SEEDS
@@ -48,6 +49,7 @@ PAGES = tuple(
         "results.md",
         "results-details.md",
         "methods/goen-m.md",
+        "methods/board.md",
         "monitor.md",
         "error-rate.md",
         "boxes.md",
@@ -516,7 +518,7 @@ def papers_table(name: str) -> Table:
     """A table of the paper, its numbers above those of the studies that were run for it."""
     by_seed = (*files_by_seed("table1").values(), *files_by_seed("table2").values())
     files = (*by_seed, RESULTS / "table3.jsonl")
-    found = paper_tables(read_study(file) for file in files if file.is_file())
+    found = paper_tables(read_papers_study(file) for file in files if file.is_file())
     return next(t for t in found if t.name == name)
 
 
@@ -536,6 +538,8 @@ def table(name: str) -> Table:
         return small_tasks.tables()[name]
     if name.startswith(("pretrained-", "few-images")):
         return (pretrained.tables() | pretrained_sizes.tables() | few_images.tables())[name]
+    if name.startswith("board"):
+        return board_page.tables()[name]
     if name in ("options", "options-full"):
         return options.tables()[name]
     if name in ("ensembles", "ensembles-bf16"):

@@ -3,6 +3,8 @@
 import importlib.util
 import io
 import re
+import runpy
+import tempfile
 import warnings
 from contextlib import redirect_stdout
 from functools import cache
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib import pyplot
 
 from goen.cli.main import COMMANDS, main
 from goen.studies import METHODS
@@ -23,6 +26,7 @@ ROOT = Path(__file__).parent.parent
 WRITTEN = {ROOT / "docs" / "generated", ROOT / "docs" / "gallery"}
 DOCS = sorted(p for p in (ROOT / "docs").rglob("*.md") if not WRITTEN & {*p.parents})
 PAGES = [ROOT / "README.md", *DOCS]
+GALLERY = sorted((ROOT / "docs" / "examples").glob("*.py"))
 # What a comment behind an expression says that it gives: # "...".
 QUOTED = re.compile(r'^(\S.*?)  # [^"\n]*"([^"\n]+)"$', re.MULTILINE)
 EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -51,6 +55,20 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             for part in quoted.split("..."):
                 assert says(found, part.strip()), f"{line} gives {found}, not {quoted}"
     assert namespace
+
+
+@pytest.mark.parametrize("example", GALLERY, ids=lambda path: path.stem)
+def test_examples_of_the_gallery_run_and_draw(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pyplot.rc_context({"backend": "agg"}), redirect_stdout(io.StringIO()):
+        runpy.run_path(str(example))
+        figures = [pyplot.figure(number) for number in pyplot.get_fignums()]
+        pyplot.close("all")
+    assert figures
+    assert all(axes.has_data() for figure in figures for axes in figure.axes)
 
 
 # Of examples that run where these libraries are installed; transformers trains with accelerate.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from goen.detectors import DETECTORS
+from goen.detectors import DETECTORS, needs_of
 from goen.studies import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +24,7 @@ def test_every_detector_has_one_row_in_order() -> None:
 @pytest.mark.parametrize("name", sorted(DETECTORS))
 def test_a_row_has_the_class_and_what_it_needs(name: str) -> None:
     detector = DETECTORS[name]()
-    [(_, of, paper, needs, fails)] = [row for row in ROWS if row[0] == f"`{name}`"]
+    [(_, fails, needs, paper, of)] = [row for row in ROWS if row[0] == f"`{name}`"]
     assert of == type(detector).__name__
     reads_feature = hasattr(detector, "feature") or name == "goen_m"
     found = {
@@ -34,6 +34,7 @@ def test_a_row_has_the_class_and_what_it_needs(name: str) -> None:
         "gradient": detector.needs_gradient,
     }
     assert needs == (", ".join(key for key, needed in found.items() if needed) or "logits")
+    assert needs == ", ".join(needs_of(detector))
     assert paper
     assert fails
 

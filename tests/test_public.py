@@ -103,6 +103,39 @@ def public_calls() -> list[tuple[str, Callable[..., object]]]:
     return [(name, call) for name, call in found if not name.split(".")[-1].startswith("_")]
 
 
+# Public names without an example in their docstring, and why.
+WITHOUT_EXAMPLE = {
+    "a record that another public call returns or takes": {
+        *("OodSet", "NearestImages", "Interval", "IDMetrics", "OODCalibration", "OODResult"),
+        *("OverSeeds", "PairedTest", "ReliabilityBin", "NetworkConfig", "Scale"),
+    },
+    "names that an argument may have": {"Architecture", "ClassifierKind", "Representation"},
+    "abstract: its subclasses have examples": {"Backbone", "Classifier"},
+    "needs files or a package; docs/libraries.md and docs/own-model.md run it": {
+        *("load_model", "PytorchOod"),
+    },
+    "scores outputs of a prepared network; ODIN's example shows how": {"AdaSCALE"},
+    "named as a string, 'best'; docs/compare.md runs it": {"Best"},
+    "reads what a gate saves; called by goen.load": {"load_detector"},
+    "made by bootstrap, whose example shows it": {"BootstrapIntervals"},
+}
+
+
+def test_every_public_name_has_an_example_or_a_reason() -> None:
+    without = set()
+    for module in (goen, goen.data, goen.detectors, goen.metrics, goen.models):
+        for name in module.__all__:
+            value = getattr(module, name)
+            if not callable(value) or inspect.ismodule(value):
+                continue
+            own = vars(value).values() if isinstance(value, type) else ()
+            made = (classmethod, staticmethod, property)
+            parts = [value, *(p for p in own if inspect.isroutine(p) or isinstance(p, made))]
+            if not any(">>>" in (part.__doc__ or "") for part in parts):
+                without.add(name)
+    assert without == set().union(*WITHOUT_EXAMPLE.values())
+
+
 def test_signatures_name_their_types() -> None:
     """``help`` shows them: an alias that is written out has thousands of characters."""
     calls = public_calls()

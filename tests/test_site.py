@@ -1,7 +1,9 @@
 """The documentation site: pages made from the code, and what a release needs."""
 
+import inspect
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -28,10 +30,31 @@ def test_every_detector_has_a_page_with_its_paper() -> None:
 
 
 def test_every_public_name_is_in_the_reference() -> None:
-    text = "\n".join(site_pages.api_pages().values())
-    for name in goen.__all__:
-        if name not in site_pages.MODULES and not name.startswith("_"):
-            assert f":: goen.{name}" in text
+    text = "\n".join([*site_pages.api_pages().values(), *site_pages.method_pages().values()])
+    described = set(re.findall(r"^\.\. auto\w+:: goen\.(?:\w+\.)?(\w+)", text, re.MULTILINE))
+    modules = [import_module(f"goen.{name}") for name in sorted(site_pages.MODULES)]
+    for module in (goen, *modules):
+        for name, value in site_pages.public_names(module).items():
+            listed = inspect.isroutine(value) or inspect.isclass(value)
+            assert name in described or not listed, f"{module.__name__}.{name}"
+    assert {"Gate", "fit_probe", "KNN", "ood_metrics", "DataMissing", "open_folder"} <= described
+    assert not {"Iterable", "Sequence"} & described
+
+
+def test_a_page_of_a_method_has_its_numbers_and_where_they_are_from() -> None:
+    assert "on [unseen sets of CIFAR-10](/results.md#other-methods" in site_pages.measured("vim")
+    assert re.search(r"; 0\.\d+ near and 0\.\d+ far on ", site_pages.measured("vim"))
+    row = site_pages.table_of("results", "baselines")["goen-m, ordinary network"]
+    assert site_pages.measured("goen_m").startswith(row["unseen"].strip("*"))
+    assert site_pages.measured("masf") == "in no comparison of many methods yet"
+
+
+def test_a_docstring_names_what_departs_from_the_paper_in_a_paragraph() -> None:
+    lines = ["High.", "", "Paper: A 2020. Departs from the paper: nothing.", "See ``docs/a/b.md``."]
+    site_pages.set_apart("app", "class", "goen.X", None, None, lines)
+    assert lines[2:] == [
+        *("**Paper:** A 2020.", "", "**Departs from the paper:** nothing.", "See :doc:`/a/b`.")
+    ]
 
 
 def test_layers_are_drawn_below_what_imports_them() -> None:
@@ -43,9 +66,10 @@ def test_layers_are_drawn_below_what_imports_them() -> None:
 
 
 def test_links_outside_of_the_documentation_become_pages_or_text() -> None:
-    source = ["[a](../results/log.md) [b](../Dockerfile) [c](results.md#x) [d](https://x.org)"]
+    kept = "[c](results.md#x) [d](https://x.org) [e](/score.md#y) [f](start/model.md)"
+    source = [f"[a](../results/log.md) [b](../Dockerfile) {kept}"]
     site_pages.link_outside(None, "paper", source)
-    assert source == ["[a](/generated/log.md) b [c](results.md#x) [d](https://x.org)"]
+    assert source == [f"[a](/generated/log.md) b {kept}"]
 
 
 def test_the_table_of_methods_leads_to_their_pages() -> None:
@@ -54,11 +78,19 @@ def test_the_table_of_methods_leads_to_their_pages() -> None:
     assert source == ["| name |\n|---|\n| [knn](/generated/methods/knn.md) |\n"]
 
 
+def test_the_page_of_all_methods_is_beside_the_site(tmp_path: Path) -> None:
+    assert "goen-m, flip-averaged" in site_pages.write_board(tmp_path / "board").read_text()
+    source = [(ROOT / "docs" / "methods" / "board.md").read_text()]
+    site_pages.link_outside(None, "methods/board", source)
+    assert 'one HTML page that <a href="../board.html">sorts and filters</a>' in source[0]
+
+
 def test_the_index_leads_to_every_page() -> None:
     index = (ROOT / "docs" / "index.md").read_text()
-    for page in (ROOT / "docs").glob("*.md"):
-        if page.name != "index.md":
-            assert re.search(rf"^{page.stem}$", index, re.MULTILINE), page.name
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "start").glob("*.md")]
+    for page in pages:
+        name = page.relative_to(ROOT / "docs").with_suffix("").as_posix()
+        assert name == "index" or re.search(rf"^{name}$", index, re.MULTILINE), name
 
 
 def test_the_citation_has_the_version() -> None:

@@ -241,6 +241,7 @@ OF_MANY_FILES = {
     "report/test_browser.py": "the pages, in a browser",
     "serve/test_hostile.py": "the whole service, and tests/serve/hostile.py",
     "serve/test_page.py": "serve/templates/, in a browser",
+    "test_board_page.py": "docs/methods/board.md",
     "test_defaults.py": "the defaults of public calls, commands and settings",
     "test_docs.py": "docs/",
     "test_extras.py": "tests/extras.py",

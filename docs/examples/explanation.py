@@ -6,16 +6,19 @@ Each cue of the score has its own p-value: a small one in a middle layer speaks 
 the last layer of what is shown.
 """
 
+from importlib import resources
+
 import matplotlib.pyplot as plt
 import numpy as np
 
 import goen
-from goen.data.sets.embedded import digits, noise, photographs
+from goen.data.sets.embedded import digits, noise
 
 gate = goen.load("cifar10-w16")
-images = np.concatenate(
-    [photographs().read([0, 420]), digits().read([3]), noise(1, 0).read()]  # 32 x 32 pixels each
-)
+photographs = resources.files("sklearn.datasets.images")
+files = [(photographs / name).read_bytes() for name in ("china.jpg", "flower.jpg")]
+images = np.stack([goen.read_image(file, gate.image_size) for file in files])
+images = np.concatenate([images, digits().read([3]), noise(1, 0).read()])
 prediction = gate.predict(images)
 for number in range(len(images)):
     print(f"{prediction.classes[prediction.label[number]]}: {prediction.explain(number)}")

@@ -98,6 +98,11 @@ class Outputs:
     present where the logits are a linear function of one of these features: methods that use its
     weights (ViM, ReAct, fDBD) take them from here. ``labels`` ``(N,)`` are the classes of the
     images, where they are known: ``detector.fit(outputs, outputs.labels)``.
+
+    Example:
+        >>> outputs = Outputs(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), {"z": torch.eye(2)})
+        >>> len(outputs), outputs[:1].features
+        (2, {'z': tensor([[1., 0.]])})
     """
 
     logits: Tensor

@@ -67,3 +67,36 @@ def test_the_papers_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     capsys.readouterr()
     assert main(["report", str(tmp_path / "bench"), "--out", str(tmp_path / "here")]) == 2
     assert "is the folder of the tables of --paper" in capsys.readouterr().err
+
+
+def test_the_methods_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = bench(tmp_path / "bench")
+    fast = str(KEPT / "fast-42.jsonl")
+    assert main(["report", "--board", str(folder), "--with", fast]) == 0
+    page = folder / "board" / "board.html"
+    assert capsys.readouterr().out == f"page: {page}\n"
+    assert "network of preset" not in page.read_text(encoding="utf-8").partition("<table")[0]
+    assert (folder / "board" / "board-cifar10.csv").is_file()
+    assert (folder / "board" / "board-digits.csv").is_file()
+    assert main(["report", "--board", fast, "--out", str(tmp_path / "here")]) == 0
+    assert (tmp_path / "here" / "board.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--board", str(KEPT / "fast-42.jsonl")], "needs a folder: add --out FOLDER"),
+        (["--board", str(KEPT / "ablate-42.jsonl"), "--out", "x"], "is of goen ablate; --board"),
+        (["--board", "--paper", "x"], "ask for one of them"),
+        (
+            ["--board", *[str(KEPT / "fast-42.jsonl")], "--with", str(KEPT / "fast-42.jsonl"),
+             "--out", "x"],
+            "Two studies are called fast-42",
+        ),
+    ],
+)  # fmt: skip
+def test_a_board_that_cannot_be_made(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", *arguments]) == 2
+    assert message in capsys.readouterr().err

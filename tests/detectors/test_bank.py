@@ -11,9 +11,11 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from goen.detectors import _bank
-from goen.detectors._bank import Bank
+from goen.detectors._bank import Bank, check_enough_rows, sample_rows
 from goen.errors import ArtifactError
 from goen.functional.neighbours import NeighbourIndex
+from goen.io.limits import CLASSES as MOST
+from goen.io.tensors import Tensors
 from goen.outputs import Outputs
 
 CLASSES = 4
@@ -63,6 +65,27 @@ def test_any_chunks_keep_the_same_rows(cuts: list[int], rows: int) -> None:
         parts.update(outputs[start:end], labels[start:end])
     for name, value in whole.state().items():
         assert torch.equal(parts.state()[name], value), name
+
+
+def test_rows_that_come_one_by_one_are_kept_as_those_that_come_at_once() -> None:
+    outputs, labels = stream(60)
+    whole = Bank(["a"], 12).update(outputs, labels)
+    single = Bank(["a"], 12)
+    for row in range(60):
+        single.update(outputs[row : row + 1], labels[row : row + 1])
+    assert torch.equal(single.numbers, whole.numbers)
+    assert torch.equal(single.unit["a"], whole.unit["a"])
+    # Which rows those are is known without their features.
+    assert torch.equal(sample_rows(labels, CLASSES, 12), whole.numbers)
+    assert torch.equal(sample_rows(labels, CLASSES, 10), whole.numbers)  # three of each class
+
+
+def test_a_class_without_images_does_not_count_as_the_smallest() -> None:
+    outputs, labels = stream(600)
+    bank = Bank(["a"]).update(outputs, labels.clamp_max(2))
+    counts = torch.bincount(bank.state()["labels"], minlength=CLASSES)
+    assert counts[3] == 0
+    assert bank.neighbour == round(int(counts[:3].min()) / 50) > 1
 
 
 def test_every_class_keeps_its_share_and_a_rare_one_all_it_has() -> None:
@@ -182,6 +205,12 @@ def test_after_an_update_the_new_rows_are_searched() -> None:
             r"its tensor unit.0 should be float32 of shape \(3, features\)",
         ),
         ("unit.0", torch.eye(3) * 1.001, "unit.0 should hold rows of length 1, got one of 1.001"),
+        (
+            "unit.0",
+            torch.diag(torch.tensor([1, 1.002, 1])),
+            "unit.0 should hold rows of length 1, got one of 1.002",
+        ),
+        ("counts", torch.tensor([MOST + 1, 9, 9]), f"at most 1,048,576 classes, got {MOST + 1}"),
         ("unit.1", torch.eye(3), "unknown names: unit.1"),
     ],
 )
@@ -198,6 +227,24 @@ def test_a_forged_state_is_refused_and_changes_nothing(
     with pytest.raises(ValueError, match=message):
         bank.load_state({**good, name: value})
     assert all(torch.equal(bank.state()[key], tensor) for key, tensor in good.items())
+
+
+def test_the_smallest_and_the_widest_bank_can_be_loaded() -> None:
+    one = {
+        "labels": torch.tensor([0]),
+        "sampling_keys": torch.tensor([0.1]).double(),
+        "counts": torch.tensor([1, 1, 1]),
+        "unit.0": torch.ones(1, 1),
+    }
+    assert len(Bank(["z"]).load_state(one)) == 1
+    assert Bank(["z"]).load_state({**one, "counts": torch.tensor([MOST, 1, 1])}).num_classes == MOST
+
+
+def test_a_bank_may_have_just_as_many_rows_as_are_searched_for() -> None:
+    tensors = Tensors.of({})
+    check_enough_rows(tensors, torch.eye(3), 3)
+    with pytest.raises(ValueError, match="at least 4 rows, got 3"):
+        check_enough_rows(tensors, torch.eye(3), 4)
 
 
 # -- the images behind the rows ----------------------------------------------------------------

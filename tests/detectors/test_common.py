@@ -59,7 +59,10 @@ NOT_APPLICABLE: dict[str, dict[str, str]] = {
         **dict.fromkeys(("gradnorm", "lts", "mcm", "scale"), LEARNS_NOTHING),
         **dict.fromkeys(("ash", "ash_b", "ash_p"), "it learns a percentile, here the same again"),
     },
-    "distinct scores": {"masf": "a p-value has as many steps as its class has training images"},
+    "distinct scores": {
+        "masf": "a p-value has as many steps as its class has training images",
+        "nac": "a mean of counts over few neurons has few values",
+    },
     "any precision": {
         "optfs": "a rounded activation can fall into another bin",
         **dict.fromkeys(("adascale", "adascale_l"), "a rounded feature can have another rank"),

@@ -179,7 +179,7 @@ class PictureFuzzer(Fuzzer):
     """Damages small pictures; some are read from a file, some from memory."""
 
     name = "pictures"
-    # goen.data.images.decoding: MAX_PIXELS of up to 12 bytes each.
+    # goen.data.images.limits: MAX_PIXELS of up to 12 bytes each.
     seconds = 30.0
     megabytes = 2500.0
 

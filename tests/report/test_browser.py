@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 from PIL import Image
 
+from goen.report import write_board
+from goen.report.summary import read_study
 from tests.report.browser import CHROMIUM, SECONDS, WIDTHS, chromium, look_at
 from tests.report.by_hand import STUDIES
 
@@ -181,3 +183,34 @@ def test_a_dark_scheme_would_be_noticed(tmp_path: Path, browser: Browser) -> Non
     for scheme in ("light", "dark"):
         for found in look_at(browser, page, scheme).findings:
             assert (found["colour"][0] == "rgb(1, 2, 3)") == (scheme == "dark")
+
+
+def test_rows_are_chosen_by_words_and_by_name(tmp_path: Path, browser: Browser) -> None:
+    kept = Path(__file__).parents[2] / "results" / "cifar10" / "baselines-42.jsonl"
+    file = write_board({"baselines-42": read_study(kept)}, tmp_path / "board")
+    with opened(browser, file) as page:
+        section = page.locator("section").nth(1)
+        everything = labels(page, "board-cifar10")
+        status = section.get_by_role("status")
+        assert status.inner_text() == "31 of 31 rows"
+        logits = section.get_by_role("button", name="logits", exact=True)
+        logits.click()
+        assert logits.get_attribute("aria-pressed") == "true"
+        ordinary = "ordinary network (preset short)"
+        found = ["Energy", "GEN", "Max logit", "Max softmax"]
+        assert sorted(labels(page, "board-cifar10")) == sorted([*found, ordinary])
+        assert status.inner_text() == "4 of 31 rows"
+        section.get_by_role("button", name="held-out", exact=True).press("Enter")
+        assert "Temperature scaling" in labels(page, "board-cifar10")
+        section.get_by_role("searchbox").fill("max ")
+        assert labels(page, "board-cifar10")[0] == ordinary
+        page.locator("#table-board-cifar10 thead button").nth(1).click()  # by mean rank
+        assert labels(page, "board-cifar10") == ["Max softmax", "Max logit"]
+        section.get_by_role("searchbox").fill("")
+        logits.click()
+        section.get_by_role("button", name="held-out", exact=True).click()
+        assert len(labels(page, "board-cifar10")) == 31
+        header = page.locator("#table-board-cifar10 thead button").nth(1)
+        header.click()
+        header.click()
+        assert labels(page, "board-cifar10") == everything

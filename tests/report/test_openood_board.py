@@ -8,6 +8,7 @@ from goen.detectors import DETECTORS
 from goen.io.results import Group, Origin, Result
 from goen.report.comparison import Comparison
 from goen.report.openood_board import _BOARD, board_table, openood_table
+from goen.report.openood_csv import OpenOodRows
 from goen.report.pages.bench import bench_tables
 from goen.report.summary import Summary
 
@@ -146,3 +147,32 @@ def test_the_board_stands_beside_ours_and_what_it_tuned_with_is_marked() -> None
         assert [cell.formatted for cell in goen_m.cells[4:]] == ["n/a", "n/a"]
         assert any("†: fitted with" in note for note in table.notes)
     assert len(openood_table(methods, titles, "cifar100").columns) == 4
+
+
+def test_a_higher_mean_is_the_better_one() -> None:
+    better = [
+        replace(r, value=min(1, r.value + 0.05)) if r.method == "goen" else r for r in results()
+    ]
+    table = board_table(Comparison(better, SUMMARY))
+    assert table is not None
+    marks = {row.label: row.cells[0].mark for row in table.rows if row.section == "measured here"}
+    assert marks == {"KNN": "", "GOEN": "best"}
+
+
+def test_several_runs_have_a_mean_and_their_spread() -> None:
+    def of(value: float) -> OpenOodRows:
+        return {group: {"AUROC": value, "FPR@95": 50.0} for group in ("nearood", "farood")}
+
+    far_alone = {"farood": of(80.0)["farood"]}
+    methods = {"react": [of(90.0), of(94.0)], "vim": [of(70.0)], "knn": [far_alone]}
+    titles = {"react": "ReAct", "vim": "ViM", "knn": "KNN"}
+    table = openood_table(methods, titles, "cifar10")
+    cells = {row.label: [cell.formatted for cell in row.cells[:2]] for row in table.rows}
+    assert cells == {
+        "ReAct": ["92.00 ± 2.00", "92.00 ± 2.00"],
+        "ViM": ["70.00", "70.00"],
+        "KNN": ["n/a", "80.00"],
+    }
+    assert "mean ± population standard deviation over 2 runs" in table.notes[0]
+    one = openood_table({"vim": [of(70.0)]}, titles, "cifar10")
+    assert one.notes[0] == "Per cent, one run."

@@ -9,7 +9,7 @@ import pytest
 
 from goen.errors import ArtifactError, UsageError
 from goen.io.results import Origin, Result, write_results
-from goen.report.paper_tables import paper_tables, read_study
+from goen.report.paper_tables import paper_tables, read_papers_study
 from goen.report.summary import Study, Summary
 from goen.report.table import Table, latex, markdown
 
@@ -174,13 +174,17 @@ def test_a_study_is_a_folder_or_a_kept_file(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(summary))
     write_results(tmp_path / "kept.jsonl", results)
     (tmp_path / "kept.json").write_text(json.dumps(summary))
-    assert read_study(tmp_path).results == read_study(tmp_path / "kept.jsonl").results == results
+    assert (
+        read_papers_study(tmp_path).results
+        == read_papers_study(tmp_path / "kept.jsonl").results
+        == results
+    )
     (tmp_path / "kept.json").write_text(json.dumps({**summary, "data": "digits"}))
     with pytest.raises(UsageError, match=r"of CIFAR-10, and .* is of digits"):
-        read_study(tmp_path / "kept.jsonl")
+        read_papers_study(tmp_path / "kept.jsonl")
     (tmp_path / "kept.json").write_text("{}")
     with pytest.raises(ArtifactError, match=r"not hold a finished study: .* Run its command again"):
-        read_study(tmp_path / "kept.jsonl")
+        read_papers_study(tmp_path / "kept.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +202,7 @@ def test_a_missing_file_is_one_sentence(
     for name in there:
         write_results(tmp_path / name, results_of("default", 42, (0.9, 0.9, 0.9)))
     with pytest.raises(ArtifactError, match=r"Expected .* goen bench, .* Check the name") as caught:
-        read_study(tmp_path / asked)
+        read_papers_study(tmp_path / asked)
     assert str(caught.value).startswith(f"{tmp_path / missing} is not there. ")
 
 
@@ -222,7 +226,7 @@ def test_kept_results_fill_the_tables() -> None:
         *KEPT.glob("ablate-*.jsonl"),
         KEPT / "seeds.jsonl",
     ]
-    tables = paper_tables(map(read_study, sorted(names)))
+    tables = paper_tables(map(read_papers_study, sorted(names)))
     ours = [row(tables[0], "Avg OOD AUROC", "goen")[name] for name in ("KNN", "MCDropout")]
     assert ours == ["0.9206 ± 0.0048*", "0.8431"]
     for table in tables:

@@ -46,6 +46,24 @@ def test_shifts_and_smaller_images_are_in_proportion() -> None:
     assert (oblong.sizes, oblong.flip) == ((), "never")
 
 
+def test_sides_of_smaller_images_are_even() -> None:
+    config = TrainingConfig(sizes=((20, 20), (8, 26)))
+    found = adapt_training(config, some(2, (3, 40, 40)), flip=True)
+    assert found.sizes == ((20, 24), (8, 32))  # of 25 and 32.5
+
+
+def test_of_many_images_the_colours_are_those_of_some_spread_evenly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("goen.studies.adapting._MEASURED", 5)
+    pixels = np.arange(201, dtype=np.uint8)[:, None, None, None].repeat(4, axis=3)
+    images = ImageSet("grey", pixels, np.zeros(201), ("a",))
+    found = adapt_network(NetworkConfig(), images)
+    rows = np.array([0, 50, 100, 150, 200]) / 255
+    assert found.mean == (round(rows.mean(), 4),)
+    assert found.std == (round(rows.std(), 4),)
+
+
 @pytest.mark.parametrize(
     ("count", "batch", "epochs"),
     # By hand: 1,620,000 / 45,000 = 36; 900 steps of 1 and 15 a pass are more than 60 epochs.
@@ -56,11 +74,16 @@ def test_length_follows_the_number_of_images(count: int, batch: int, epochs: int
     found = adapt_length(cpu, count)
     assert (found.batch_size, found.epochs) == (batch, epochs)
     assert found.learning_rate == pytest.approx(0.15 * batch / 128)
-    assert sum(n for n, _ in found.sizes) <= epochs * 28 / 36 + 1
+    # Of 36 epochs, 20 and 8 are of smaller images.
+    assert [n for n, _ in found.sizes] == [max(1, n * epochs // 36) for n in (20, 8)]
+    assert [side for _, side in found.sizes] == [20, 26]
 
 
 def test_few_images_calibrate_in_small_batches() -> None:
-    assert [adapt_head(HeadConfig(), n).batch_size for n in (65, 500, 3000)] == [16, 32, 128]
+    counts = (65, 319, 320, 500, 639, 640, 1279, 1280, 3000)
+    sizes = [adapt_head(HeadConfig(), n).batch_size for n in counts]
+    assert sizes == [16, 16, 32, 32, 32, 64, 64, 128, 128]
+    assert adapt_head(HeadConfig(batch_size=8), 3000).batch_size == 8
 
 
 def test_own_images_get_an_adapted_preset_and_named_ones_do_not(digits: Protocol) -> None:

@@ -30,6 +30,31 @@ def test_the_papers_budget_trains_baselines_longer_and_stops_early() -> None:
     assert same == {3}
 
 
+def test_each_network_differs_from_the_standard_one_in_what_its_paper_says() -> None:
+    changed: dict[str, dict[str, object]] = {}
+    standard = variant_of(TINY, "standard", "full")
+    for name in NETWORKS:
+        preset = variant_of(TINY, name, "full")
+        settings = {**vars(preset.network), **vars(preset.training)}
+        usual = {**vars(standard.network), **vars(standard.training)}
+        changed[name] = {key: new for key, new in settings.items() if new != usual[key]}
+    rotations = {"rotations": True, "rotation_loss": 1.0, "rotated": 3.0}
+    assert changed == {
+        "standard": {},
+        "dropout": {"classifier": "dropout"},
+        "evidential": {"classifier": "evidential"},
+        "epinet": {"classifier": "epinet"},
+        "experts": {"classifier": "experts"},
+        "logit_norm": {"logit_norm": 0.04},
+        "t2fnorm": {"temperature": 0.1, "feature_norm": True},
+        "pixmix": {"pixmix": 1.0},
+        "rotations": rotations,
+        "rotations_pixmix": {**rotations, "pixmix": 1.0},
+        "outliers": {"outlier_loss": 0.5},
+        "goen": {"representation": "multi_scale", "label_smoothing": 0.1},
+    }
+
+
 def test_a_method_may_score_the_network_that_the_preset_describes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,14 +12,25 @@ from torch import Tensor
 
 import goen
 from goen.data import OodSet, Protocol
-from goen.detectors import DETECTORS, KNN, ODIN, GoenM, Mahalanobis, Perturbed, make_detector
+from goen.detectors import (
+    DETECTORS,
+    KNN,
+    ODIN,
+    Detector,
+    GoenM,
+    Mahalanobis,
+    Perturbed,
+    make_detector,
+)
 from goen.detectors.tuned import SEARCHED, TUNED
 from goen.errors import UsageError
 from goen.features.extractor import FeatureExtractor
-from goen.io.results import read_results
-from goen.metrics import ood_metrics
+from goen.features.precomputed import Precomputed
+from goen.io.results import Group, Origin, Result, read_results
+from goen.metrics import Ranking, ood_metrics
 from goen.models import NetworkConfig, ResNet18
 from goen.studies.given import ModelSettings, detector_methods, open_network
+from goen.studies.methods import Method
 from goen.studies.own import BenchTable, bench, fit_command
 from tests.own_model import LAYERS, digits, preprocess, trained
 
@@ -327,3 +338,131 @@ def test_a_network_that_gives_outputs_itself_is_taken_as_it_is() -> None:
     detector = make_detector("mahalanobis_pp").fit(train, train.labels)
     expected = ood_metrics(detector.score(test).numpy(), detector.score(noise).numpy()).auroc
     assert row["mean_auroc"] == pytest.approx(expected, abs=1e-4)
+
+
+def by_hand(*, ranked: bool = True) -> BenchTable:
+    """Three detectors on four sets; ``noise`` fitted the second, the third lacks one set."""
+    groups: dict[str, Group] = {"near-a": "near", "far-a": "far", "far-b": "far", "noise": "noise"}
+    areas = {"knn": (0.6, 0.9, 0.8, 0.9), "gen_ood": (0.5, 0.8, 0.8, 1.0), "own": (0.7, 0.6, 0.9)}
+    found: list[Result] = []
+    for method, values in areas.items():
+        origin = Origin(method, "full", 0, "net", ())
+        cost = {"accuracy": 0.9, "fit_seconds": 2.0, "score_ms_per_image": len(found) / 4}
+        found += origin.rows("test", "id", {**cost, "network_ms_per_image": 1.5})
+        for place, (name, area) in enumerate(zip(groups, values, strict=False)):
+            ends = {"auroc_low": area - 0.01, "auroc_high": area + 0.01} if place else {}
+            rates = {"fpr95_ood_positive": 1 - area, "fpr95_id_positive": (1 - area) / 2}
+            seen = (method, name) == ("gen_ood", "noise")
+            found += origin.rows(name, groups[name], {"auroc": area, **ends, **rates}, seen=seen)
+    ranking = Ranking(
+        ("near-a", "far-a", "far-b"), {"knn": 2.3 / 3, "gen_ood": 0.7}, {"gen_ood": 0.2}
+    )
+    titles = {"own": "Own", "gen_ood": "GEN", "knn": "KNN"}
+    return BenchTable(found, ranking if ranked else None, titles, {"vim": "No weights."})
+
+
+def test_a_table_worked_by_hand() -> None:
+    lines = str(by_hand()).splitlines()
+    assert lines[:4] == [
+        "        mean    near     far  near-a   far-a   far-b    noise  FPR95  ms/image",
+        "KNN   0.7667  0.6000  0.8500  0.6000  0.9000  0.8000   0.9000  0.117     0.000",
+        "GEN  ≈0.7000  0.5000  0.8000  0.5000  0.8000  0.8000  1.0000†  0.150     4.000",
+        "Own      n/a  0.7000  0.7500  0.7000  0.6000  0.9000      n/a  0.133     8.000",
+    ]
+    assert lines[4] == ""
+    assert lines[5].startswith(
+        "Mean AUROC over the OOD sets but noise (†: other images of this kind"
+    )
+    assert lines[6] == "Left out: vim. No weights."
+    assert lines[8:] == [
+        "best: KNN (mean AUROC 0.767), within chance of it: GEN (0.700); make it a gate with: "
+        "goen fit --detector knn"
+    ]
+
+
+def test_rows_worked_by_hand() -> None:
+    best, second, partly = by_hand().rows
+    assert (best["p_value"], second["p_value"]) == (1.0, 0.2)
+    assert best["mean_auroc"] == pytest.approx(2.3 / 3)
+    assert not {"p_value", "mean_auroc", "noise/auroc"} & {*partly}
+    # The first set has no interval.
+    assert (best["far-a/auroc_low"], best["far-a/auroc_high"]) == (0.89, 0.91)
+    assert "near-a/auroc_low" not in best
+    assert by_hand().auroc("knn", ["far-a", "noise"]) == pytest.approx(0.9)
+
+
+def test_without_a_detector_that_was_measured_on_every_set_there_is_no_best() -> None:
+    without = by_hand(ranked=False)
+    assert without.best == ""
+    assert str(without).endswith("No detector was measured on every OOD set.")
+    assert [row["method"] for row in without.rows] == ["own", "gen_ood", "knn"]
+    means = [row["mean_auroc"] for row in without.rows]
+    assert means == pytest.approx([2.2 / 3, 3.1 / 4, 3.2 / 4])
+    assert "≈" not in str(without).split("Mean AUROC")[0]
+
+
+def test_a_group_that_is_all_sets_has_no_column_of_its_own() -> None:
+    table = by_hand()
+    near = [r for r in table.results if r.dataset in ("test", "near-a")]
+    ranking = Ranking(("near-a",), {"own": 0.7, "knn": 0.6, "gen_ood": 0.5}, {})
+    only = replace(table, results=near, ranking=ranking)
+    assert str(only).splitlines()[0].split() == ["mean", "near-a", "FPR95", "ms/image"]
+    assert not any("near_auroc" in row for row in only.rows)
+
+
+def test_a_detector_is_a_method_by_what_it_declares() -> None:
+    names = (
+        "energy",
+        "knn",
+        "goen_m",
+        "goen_m_ood",
+        "goen",
+        "goen_ood",
+        "knn_tuned",
+        "kl_matching",
+    )
+    methods, skipped = detector_methods(torch.nn.Linear(2, 2), [*names, KNN(k=3), ODIN()])
+    assert not skipped
+    all_three = ("train", "calibration", "ood")
+    assert [(m.key, m.title, m.section, m.fits_on) for m in methods] == [
+        ("energy", "Energy", "post-hoc", ()),
+        ("knn", "KNN", "post-hoc", ("train",)),
+        ("goen_m", "goen-m", "goen", ("train", "calibration")),
+        ("goen_m_ood", "goen-m, fitted with OOD", "goen", all_three),
+        ("goen", "GOEN, distance only", "goen", ("train",)),
+        ("goen_ood", "GOEN, fitted with OOD", "goen", all_three),
+        ("knn_tuned", "KNN, tuned on OOD", "tuned", all_three),
+        ("kl_matching", "KL matching", "newer", ("train", "calibration")),
+        ("KNN(k=3)", "KNN(k=3)", "post-hoc", ("train",)),
+        ("ODIN()", "ODIN()", "post-hoc", ()),
+    ]
+    *plain, last = methods
+    assert {m.forward_mode for m in plain} == {"plain"}
+    assert isinstance(last.forward_mode, ODIN)
+    assert {m.network for m in methods} == {"given"}
+
+
+def test_features_without_logits_leave_out_what_reads_them() -> None:
+    features = {has: Precomputed({"z": 3}, 2, has_logits=has) for has in (True, False)}
+    gradient, none = (
+        "It takes gradients",
+        "It reads the logits of a classifier, and there are none",
+    )
+    for has, network in features.items():
+        methods, skipped = detector_methods(network)
+        assert {*skipped} | {m.key for m in methods} == {*DETECTORS} - {"uncertainty"}
+        assert skipped["odin"].startswith(gradient)
+        assert ("energy" in skipped) == (not has)
+        assert all(why.startswith((gradient, none)) for why in skipped.values())
+        assert "knn" not in skipped
+    (method,) = detector_methods(features[False], ["goen_m"])[0]
+    assert "logit_cues" in repr(_of(method))
+    (method,) = detector_methods(features[True], ["goen_m"])[0]
+    assert "logit_cues" not in repr(_of(method))
+
+
+def _of(method: Method) -> Detector:
+    """What the method fits."""
+    detector = method.fit.args[0]  # type: ignore[attr-defined]
+    assert isinstance(detector, Detector)
+    return detector

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from scipy.stats import binomtest
 
 from goen.data import ImageSet, OodSet
 from goen.errors import LeakError, UsageError
-from goen.functional.conformal import false_alarm_p_value
+from goen.functional.conformal import false_alarm_interval, false_alarm_p_value
 from goen.gate import Gate
 from goen.io.results import read_results
 from goen.metrics import ood_metrics
@@ -87,3 +88,45 @@ def test_without_labels_there_is_no_accuracy(gate: Gate, tmp_path: Path) -> None
         evaluate(gate, images(test=unlabelled), tmp_path / "out")
     results = evaluate(gate, images(test=unlabelled, labelled=False), tmp_path / "out")
     assert "accuracy" not in {r.metric for r in results}
+
+
+def test_every_number_names_the_images_of_its_gate(gate: Gate, tmp_path: Path) -> None:
+    results = evaluate(gate, images(), tmp_path / "out")
+    origins = {(r.fitted_on, r.calibrated_on) for r in results}
+    assert origins == {((digits().train.identity,), (digits().validation.identity,))}
+    of_parts = replace(gate, metadata={})
+    unknown = evaluate(of_parts, images(), tmp_path / "unknown")
+    assert {(r.fitted_on, r.calibrated_on) for r in unknown} == {((), ())}
+
+
+def test_only_the_set_with_images_of_the_gate_is_marked(gate: Gate, tmp_path: Path) -> None:
+    p = digits()
+    noise = p.evaluation["noise"].images.take(range(30))
+    ood = {"copies": OodSet(p.train.take(range(40)), "far"), "noise": OodSet(noise, "far")}
+    results = evaluate(gate, images(ood=ood, reuse=True), tmp_path / "out")
+    assert {r.dataset for r in results if r.seen_in_calibration} == {"copies"}
+    of_copies = {r.seen_in_calibration for r in results if r.dataset == "copies"}
+    assert of_copies == {True}
+
+
+def test_a_gate_per_class_promises_no_rate_over_all_images(gate: Gate, tmp_path: Path) -> None:
+    per_class = gate.with_per_class()
+    results = evaluate(per_class, images(), tmp_path / "out")
+    assert {r.metric for r in results if r.method == "gate"} == {"false_alarm_rate", "flagged"}
+    summary = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert summary["threshold"] is None
+    assert summary["conclusion"].endswith("promised: at most 0.05 on average")
+    low, expected, high = false_alarm_interval(per_class.num_held_out, 0.05)
+    assert [summary["gate"][name] for name in ("low", "expected", "high")] == [low, expected, high]
+
+
+def test_mistakes_have_their_images(gate: Gate, tmp_path: Path) -> None:
+    given = images()
+    evaluate(gate, given, tmp_path / "out")
+    kept = load_file(tmp_path / "out" / "mistakes.safetensors")
+    missed = np.flatnonzero(~gate.predict(given.ood["unseen-digits"].images).is_ood)
+    assert sorted(kept["rows/unseen-digits"]) == list(missed)
+    rows = kept["rows/unseen-digits"]
+    assert np.array_equal(
+        kept["images/unseen-digits"], given.ood["unseen-digits"].images.read(rows)
+    )

@@ -21,9 +21,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import goen
-from goen.data import Protocol
+from goen.data import ImageSet, Protocol
 from goen.data.protocols.generated import VALIDATION_SEED
-from goen.errors import ArtifactError, FitError, LeakError, UsageError
+from goen.errors import ArtifactError, FitError, GoenWarning, LeakError, UsageError
 from goen.io.results import read_results
 from goen.io.stages import Stages
 from goen.models.placement import find_device
@@ -518,3 +518,15 @@ def test_one_class_and_the_choice_of_a_detector_are_refused_before_anything(tmp_
     assert not (tmp_path / "run").exists()
     with pytest.raises(UsageError, match="goen bench on the same images names the best one"):
         RunConfig(detector="best")
+
+
+def test_held_out_images_that_are_near_copies_of_training_images_are_a_warning(
+    protocol: Protocol, tmp_path: Path
+) -> None:
+    originals = protocol.train.take(range(120))
+    darker = np.where(originals.read() > 1, originals.read() - 1, 0).astype(np.uint8)
+    copies = ImageSet("copies", darker, originals.labels, originals.classes)
+    copied = replace(protocol, validation=copies)
+    config = RunConfig(preset="tiny", detector="goen_m")
+    with pytest.warns(GoenWarning, match="held-out images lie nearer to a training image"):
+        run(config, copied, tmp_path / "copied")

@@ -236,6 +236,11 @@ def require_disjoint(evaluated: ImageSet, *used: ImageSet) -> None:
 
     Raises:
         LeakError: naming the sets and the number of shared images.
+
+    Example:
+        >>> from goen.data import load_set
+        >>> digits = load_set("digits")
+        >>> require_disjoint(digits.take(range(9)), digits.take(range(9, 99)))  # no error
     """
     for other in used:
         shared = np.isin(evaluated.digests, other.digests)

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
 from goen.batch import LABEL_NAMES, Inputs, count_of, join_batches
-from goen.data.images.decoding import image_batches, read_image_size
+from goen.data.images.decoding import image_batches
+from goen.data.images.headers import read_image_size
 from goen.data.imageset import DIGEST, Digests, ImageSet
 from goen.data.input_spec import (
     InputsOption,

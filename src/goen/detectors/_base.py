@@ -1,36 +1,24 @@
-"""What all detectors share: ``fit``, ``score``, cues, and their state as tensors."""
+"""What all detectors share: ``fit``, ``score`` and cues."""
 
-import inspect
-import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple, Self, final
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor, nn
 
 from goen.detectors._bank import NearestImages
-from goen.errors import NotFittedError, UsageError, quoted, warn
-from goen.functional._rows import check_features, check_finite_for_fit, check_labels
-from goen.io.manifest import JsonObject, JsonValue
-from goen.io.tensors import Shape, Tensors
-from goen.outputs import Outputs, check_classifier
+from goen.detectors._state import Expected, Stored
+from goen.errors import UsageError
+from goen.outputs import Outputs
+
+__all__ = ["Detector", "Expected"]
 
 
-class Expected(NamedTuple):
-    """What a tensor of a saved state must be: finite numbers of this shape, range and type."""
-
-    shape: Shape
-    low: float = -math.inf
-    high: float = math.inf
-    dtype: torch.dtype = torch.float64
-
-
-class Detector(ABC):
+class Detector(Stored, ABC):
     """``Outputs`` in, scores out: ``(N,)`` float64, higher means more OOD.
 
     To write one, store the constructor's keyword arguments under their own names and implement two
@@ -58,20 +46,8 @@ class Detector(ABC):
     name: ClassVar[str]
     """Of the method, in manifests and as the name of its only cue; else made from the class's."""
 
-    needs_fit: ClassVar[bool] = True
-    """Whether there is anything to learn from training images; else ``score`` works at once."""
-
-    needs_classifier: ClassVar[bool] = False
-    """Whether it reads the weights of the network's linear classifier, ``Outputs.classifier``."""
-
     needs_gradient: ClassVar[bool] = False
     """Whether it scores outputs of ``prepare_network``, which takes gradients of the network."""
-
-    made_for_relu: ClassVar[bool] = False
-    """Whether it assumes features behind a ReLU; a fit then warns of negative values."""
-
-    reads_all_features: bool = False
-    """Whether ``feature=None`` means all features of the outputs rather than the last."""
 
     needs_ood: ClassVar[bool] = False
     """Whether OOD images must take part in its fit."""
@@ -82,13 +58,7 @@ class Detector(ABC):
     saved: ClassVar[bool] = True
     """Whether its state can be saved and exported."""
 
-    widths_: Mapping[str, int] | None = None
-    """The features that it was fitted on, with their widths."""
-
-    num_classes_: int = 0
-    """The classes that it was fitted on."""
-
-    def require_library(self) -> None:  # noqa: B027  (most need none)
+    def require_library(self) -> None:
         """Raise an ``ExtraMissing`` if its fit needs a library that is not here."""
 
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
@@ -96,7 +66,7 @@ class Detector(ABC):
         if self.can_update:
             self._add(outputs, labels)
 
-    def _add(self, outputs: Outputs, labels: Tensor) -> None:  # noqa: B027  (most cannot)
+    def _add(self, outputs: Outputs, labels: Tensor) -> None:
         """Learn from further outputs and their labels ``(N,)``, and forget a calibration."""
 
     def __init_subclass__(cls) -> None:
@@ -125,9 +95,6 @@ class Detector(ABC):
         """Score ``(N,)`` float64 of cues ``(N, K)``."""
         return cues[:, 0]
 
-    def _prepare(self) -> None:  # noqa: B027  (most need nothing)
-        """Compute once, from what was learnt, what every score needs and no state holds."""
-
     def calibrates(self, *, with_ood: bool) -> bool:
         """Whether its fit needs ID images that are not training images."""
         return False
@@ -137,9 +104,7 @@ class Detector(ABC):
         """Whether OOD images can take part in its fit."""
         return self.calibrates(with_ood=True)
 
-    def _calibrate(  # noqa: B027  (most need nothing)
-        self, held_out: Outputs, ood: Mapping[str, Outputs]
-    ) -> None:
+    def _calibrate(self, held_out: Outputs, ood: Mapping[str, Outputs]) -> None:
         """Learn from ID images that are not training images, and from OOD images by name."""
 
     def _set_apart(self, outputs: Outputs, labels: Tensor) -> tuple[Outputs, Tensor, Outputs]:
@@ -314,211 +279,3 @@ class Detector(ABC):
             self._check(outputs)
         with torch.no_grad():
             return self._cues(outputs).to(torch.float64)
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether ``score`` can be called."""
-        return not self.needs_fit or self.widths_ is not None
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The features that it reads of the outputs, once it is fitted."""
-        return tuple(self.widths_ or ())
-
-    @property
-    def features_width(self) -> int:
-        """The width of all features that it was fitted on, side by side."""
-        return sum((self.widths_ or {}).values())
-
-    @final
-    def feature_names(self, outputs: Outputs) -> tuple[str, ...]:
-        """The features that it reads of these outputs."""
-        if self.widths_ is not None:
-            return tuple(self.widths_)
-        if self.needs_classifier:
-            return (check_classifier(outputs).feature,)
-        wanted: str | Sequence[str] | None = getattr(self, "feature", ())
-        if wanted is None:
-            return tuple(outputs.features) if self.reads_all_features else (outputs.last_feature,)
-        if not isinstance(wanted, str | Sequence):
-            raise UsageError(
-                f"{type(self).__name__} measures a feature by its name, several by a tuple of "
-                f"names, or its default with None, got feature={wanted!r}."
-            )
-        return (wanted,) if isinstance(wanted, str) else tuple(wanted)
-
-    @final
-    def feature_name(self, outputs: Outputs) -> str:
-        """The one feature that it reads of these outputs.
-
-        Raises:
-            UsageError: it was given several.
-        """
-        names = self.feature_names(outputs)
-        if len(names) != 1:
-            raise UsageError(
-                f"{type(self).__name__} measures one feature, got feature={names!r}. Name one of "
-                "them; KNN, MaSF and MultilayerMahalanobis measure several."
-            )
-        return names[0]
-
-    @final
-    def feature_rows(self, outputs: Outputs) -> Tensor:
-        """The one feature that it reads, ``(N, D)``."""
-        return outputs.feature(self.feature_name(outputs))
-
-    @final
-    def classifier(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
-        """Weight ``(C, D)`` and bias ``(C,)`` of the linear classifier behind that feature."""
-        found = outputs.classifier
-        assert found is not None, "only a detector that needs_classifier is fitted with one"
-        device = outputs.feature(found.feature).device
-        return found.weight.to(device, torch.float64), found.bias.to(device, torch.float64)
-
-    @final
-    def forget(self) -> None:
-        """Remove what was fitted."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            del vars(self)[name]
-
-    @final
-    def _begin(self, outputs: Outputs, labels: Tensor) -> None:
-        """Check training outputs; of the first ones, note the features that are read."""
-        self._check_outputs(outputs)
-        check_labels(labels, len(outputs), outputs.logits.shape[1])
-        if not len(outputs):
-            raise UsageError(f"{type(self).__name__} was given no outputs to fit.")
-        rows = {name: outputs.feature(name) for name in self.feature_names(outputs)}
-        for values in rows.values():
-            check_features(values)
-            check_finite_for_fit(values)
-            if self.made_for_relu:
-                self._warn_of_negative(values)
-        self.num_classes_ = outputs.logits.shape[1]
-        self.widths_ = {name: values.shape[1] for name, values in rows.items()}
-
-    def _warn_of_negative(self, values: Tensor) -> None:
-        share = float((values < 0).mean(dtype=torch.float64))
-        if share:
-            warn(
-                f"{type(self).__name__} is made for features behind a ReLU, and {share:.0%} of "
-                "these values are negative: on such networks it often ranks ID above OOD. Compare "
-                "it with another detector, such as max_softmax, before you use it."
-            )
-
-    @final
-    def _check(self, outputs: Outputs) -> None:
-        """Raise an error unless these outputs can be scored."""
-        if not self.is_fitted:
-            raise NotFittedError(
-                f"This {type(self).__name__} is not fitted. Call fit(outputs, labels), or load a "
-                "saved gate."
-            )
-        self._check_outputs(outputs)
-
-    @final
-    def _check_outputs(self, outputs: Outputs) -> None:
-        """Raise a ``UsageError`` unless these are outputs, of the network that it is fitted on."""
-        check_features(outputs.logits)
-        outputs.check_counts()
-        if self.widths_ is None:
-            return
-        if outputs.logits.shape[1] != self.num_classes_:
-            raise UsageError(
-                f"{type(self).__name__} was fitted on outputs of {self.num_classes_} classes, got "
-                f"{outputs.logits.shape[1]}. Different network?"
-            )
-        for name, width in self.widths_.items():
-            check_features(outputs.feature(name), width)
-
-    @final
-    def settings(self) -> dict[str, JsonValue]:
-        """The arguments of its constructor, as JSON."""
-        found = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-        return {name: _as_json(value) for name, value in found.items()}
-
-    def state(self) -> dict[str, Tensor]:
-        """Everything that was learnt, as tensors by name."""
-        return {
-            name.removesuffix("_"): value
-            for name, value in vars(self).items()
-            if name.endswith("_") and isinstance(value, Tensor)
-        }
-
-    def _load(self, tensors: Tensors) -> None:
-        """Take what ``state`` gave; a ``ValueError`` names a tensor it cannot have given."""
-        expected = self._expected()
-        if not expected:
-            tensors.check_finite()
-        else:
-            tensors.check_names(expected)
-        sizes: dict[str | int, int] = {}  # of one name is one size
-        for name, (shape, low, high, dtype) in expected.items():
-            wanted = tuple(sizes.get(size, size) for size in shape)
-            found = tensors.floats(name, wanted, low=low, high=high, dtype=dtype)
-            sizes |= dict(zip(shape, found.shape, strict=True))
-        for name, value in tensors.items():
-            setattr(self, f"{name}_", value)
-
-    def _expected(self) -> Mapping[str, Expected]:
-        """What each tensor of ``state`` must be, since a file may come from anyone.
-
-        ``widths_`` and ``num_classes_`` are known; a size with a name is the same in all tensors.
-        Where this is empty, all finite tensors will do.
-        """
-        return {}
-
-    @classmethod
-    def from_settings(cls, settings: JsonObject) -> Self:
-        """A detector with these arguments, as ``settings`` gives them; not fitted."""
-        known = inspect.signature(cls).parameters
-        unknown = sorted({*settings} - {*known})
-        if unknown:
-            raise ValueError(f"it has unknown settings: {', '.join(unknown)[:200]}")
-        for name, value in settings.items():
-            if isinstance(known[name].default, bool) and not isinstance(value, bool):
-                raise ValueError(f"its {name} should be true or false, got {quoted(value)}")
-        try:
-            return cls(**{name: cls._setting(name, value) for name, value in settings.items()})
-        except TypeError as error:
-            raise ValueError(f"its settings are of the wrong type: {error}") from error
-
-    @classmethod
-    def _setting(cls, name: str, value: JsonValue) -> object:
-        """An argument of the constructor from its JSON."""
-        return tuple(value) if isinstance(value, list) else value
-
-    @final
-    def load_state(
-        self, state: Mapping[str, Tensor], widths: Mapping[str, int], classes: int
-    ) -> Self:
-        """Take what ``state``, ``widths_`` and ``num_classes_`` of a fitted detector were.
-
-        Raises:
-            ValueError: a tensor that this detector cannot have learnt; the message names it.
-        """
-        self.forget()
-        self.widths_, self.num_classes_ = dict(widths), classes
-        self._load(Tensors.of(state))
-        self._prepare()
-        return self
-
-    @final
-    def __repr__(self) -> str:
-        """The class and the arguments that differ from their defaults, as scikit-learn prints."""
-        parameters = inspect.signature(type(self)).parameters
-        arguments = [
-            f"{name}={getattr(self, name)!r}"
-            for name, parameter in parameters.items()
-            if getattr(self, name) != parameter.default
-        ]
-        return f"{type(self).__name__}({', '.join(arguments)})"
-
-
-def _as_json(value: object) -> JsonValue:
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    if isinstance(value, tuple | list):
-        return [_as_json(part) for part in value]
-    assert value is None or isinstance(value, bool | int | float | str), value
-    return value

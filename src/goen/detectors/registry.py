@@ -27,8 +27,10 @@ from goen.detectors.max_logit import MaxLogit
 from goen.detectors.max_softmax import MaxSoftmax
 from goen.detectors.mcm import MCM
 from goen.detectors.multilayer_mahalanobis import MultilayerMahalanobis
+from goen.detectors.nac import NAC
 from goen.detectors.nci import NCI
 from goen.detectors.neco import NECO
+from goen.detectors.neg_label import NegLabel
 from goen.detectors.nnguide import NNGuide
 from goen.detectors.odin import ODIN, Perturbed
 from goen.detectors.openmax import OpenMax
@@ -60,6 +62,7 @@ __all__ = [
     "KNN",
     "LTS",
     "MCM",
+    "NAC",
     "NCI",
     "NECO",
     "ODIN",
@@ -84,6 +87,7 @@ __all__ = [
     "MultilayerMahalanobis",
     "NNGuide",
     "NearestImages",
+    "NegLabel",
     "OpenMax",
     "OptFS",
     "Perturbed",
@@ -97,6 +101,7 @@ __all__ = [
     "ViM",
     "load_detector",
     "make_detector",
+    "needs_of",
 ]
 
 DETECTORS: Mapping[str, Callable[[], Detector]] = {
@@ -128,6 +133,7 @@ DETECTORS: Mapping[str, Callable[[], Detector]] = {
     "max_softmax": MaxSoftmax,
     "mcm": MCM,
     "mm_pp": MultilayerMahalanobis,
+    "nac": NAC,
     "nci": NCI,
     "neco": NECO,
     "nnguide": NNGuide,
@@ -163,9 +169,10 @@ def candidates() -> dict[str, Callable[[], Detector]]:
     }
 
 
+# NegLabel has no name for commands: only Python can give it words.
 _CLASSES: Mapping[str, type[Detector]] = {
     make.name: make
-    for make in DETECTORS.values()
+    for make in (*DETECTORS.values(), NegLabel)
     if isinstance(make, type) and issubclass(make, Detector)
 }
 _PYTORCH_OOD = "pytorch_ood."
@@ -200,6 +207,22 @@ def make_detector(detector: str | Detector) -> Detector:
     if detector not in DETECTORS:
         raise unknown("detector", detector, [*DETECTORS, BEST, *(s + TUNED for s in SEARCHED)])
     return DETECTORS[detector]()
+
+
+def needs_of(detector: Detector) -> tuple[str, ...]:
+    """What a detector reads beside the training images and their logits; ``logits`` if nothing.
+
+    Example:
+        >>> needs_of(GoenM()), needs_of(Energy())
+        (('feature', 'held-out'), ('logits',))
+    """
+    found = {
+        "classifier": detector.needs_classifier,
+        "feature": hasattr(detector, "feature") and not detector.needs_classifier,
+        "held-out": detector.calibrates(with_ood=False),
+        "gradient": detector.needs_gradient,
+    }
+    return tuple(name for name, needed in found.items() if needed) or ("logits",)
 
 
 def detector_manifest(detector: Detector) -> JsonObject:

@@ -17,7 +17,7 @@ from goen.outputs import Outputs
 
 @final
 class ViM(Detector):
-    r"""The virtual logit of the residual, against the logits of the classes; high for OOD.
+    r"""The part of a feature that training features do not span, as one more logit; high for OOD.
 
     :math:`\alpha \lVert R^\top (x - o) \rVert - \log \sum_c e^{z_c}`, with R the directions in
     which training features are shortest, seen from the point :math:`o = -W^+ b` where all logits

@@ -40,6 +40,13 @@ class Gate(BaseGate):
 
     ``Gate.fit`` makes one for a classifier you have, ``goen.load`` loads a saved one. ``BaseGate``
     describes its parts.
+
+    Example:
+        >>> import goen, numpy as np
+        >>> train, held_out = np.split(np.random.default_rng(0).normal(5, 1, (299, 4)), [200])
+        >>> gate = goen.Gate.fit_outputs(train, None, held_out, detector="knn")
+        >>> gate.predict_outputs(-held_out[:1]).p_value
+        array([0.01])
     """
 
     @classmethod
@@ -232,6 +239,10 @@ def load(
     Raises:
         ArtifactError: there is no gate, it is damaged or of another version, or the model is
             missing, a different one, or not needed.
+
+    Example:
+        >>> load("cifar10-w16").classes[:3]
+        ('airplane', 'automobile', 'bird')
     """
     return load_gate(Gate, folder, model, preprocess)
 

@@ -67,6 +67,12 @@ class Prediction:
             most that share of the accepted ones is misclassified; no flagged image is accepted.
 
     ``prediction[0]`` is that of the first image, ``prediction[:10]`` that of the first ten.
+
+    Example:
+        >>> import goen
+        >>> prediction = goen.load("cifar10-w16").predict(goen.data.load_set("digits").read([0, 1]))
+        >>> prediction.is_ood, prediction[0].class_name
+        (array([ True,  True]), 'dog')
     """
 
     label: NDArray[np.int64]

@@ -18,7 +18,14 @@ ARCHITECTURES: Mapping[Architecture, type[ResNet18 | FastCNN]] = {
 
 
 def new_network(config: NetworkConfig) -> Backbone:
-    """The network of these settings, with random weights."""
+    """The network of these settings, with random weights.
+
+    Example:
+        >>> import torch
+        >>> network = new_network(NetworkConfig(num_classes=3, width=4))
+        >>> network(torch.zeros(2, 3, 32, 32)).logits.shape
+        torch.Size([2, 3])
+    """
     return ARCHITECTURES[config.architecture](config)
 
 

@@ -1,6 +1,6 @@
 """Reports of studies: tables, figures and an HTML page, made from the files of a run alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,4 +38,17 @@ def write_paper(studies: "Sequence[Study]", folder: Path) -> Path:
     return write_paper_folder(studies, folder)
 
 
-__all__ = ["write_paper", "write_report"]
+def write_board(studies: "Mapping[str, Study]", folder: Path) -> Path:
+    """Write every method on every network of these studies side by side; the path of the page.
+
+    Args:
+        studies: of goen bench, each by a name, which is that of a network of your own.
+        folder: a new one, or one that this function wrote: ``board.html``, and each table as
+            Markdown, LaTeX and CSV.
+    """
+    from goen.report.page import write_board_folder  # as above
+
+    return write_board_folder(studies, folder)
+
+
+__all__ = ["write_board", "write_paper", "write_report"]

@@ -11,8 +11,8 @@ from goen.report.table import Cell, Row, Table, marked
 
 _NEAR = ("cifar100", "tiny-imagenet")
 _FAR = ("mnist", "svhn", "textures", "places")
-# The fifty classes of CIFAR-100 that the paper's protocol leaves out; the board has all hundred.
-_OTHER_HALF = "cifar100-rest"
+HALVES = ("cifar100", "cifar100-rest")
+"""Of CIFAR-100: the paper's fifty classes, and those that it leaves out; the board has them all."""
 _NearFar = tuple[float, float]
 _TRAINED = "board, trained without outlier images"
 _POST_HOC = "board, post-hoc on a standard network"
@@ -77,7 +77,7 @@ def board_table(comparison: Comparison) -> Table | None:
     if comparison.summary.data != "cifar10" or not {*_NEAR, *_FAR} <= {*comparison.sets}:
         return None
     # Both halves of CIFAR-100 are one part of the mean.
-    halves = [name for name in ("cifar100", _OTHER_HALF) if name in comparison.sets]
+    halves = [name for name in HALVES if name in comparison.sets]
     near, far = (
         marked([_mean(comparison, m, parts) for m in comparison.methods], higher_is_better=True)
         for parts in ([halves, ["tiny-imagenet"]], [[name] for name in _FAR])
@@ -86,14 +86,26 @@ def board_table(comparison: Comparison) -> Table | None:
         Row(comparison.titles[method][0], cells, "measured here")
         for method, cells in zip(comparison.methods, zip(near, far, strict=True), strict=True)
     ]
-    theirs = [
-        Row(title, (Cell(near / 100), Cell(far / 100)), section)
-        for section, title, (near, far), _, _ in _BOARD
-    ]
+    theirs = [Row(title, _cells(cifar10), section) for section, title, cifar10, _, _ in _BOARD]
     which = _WHOLE if len(halves) > 1 else _HALF
     notes = (_DIFFERENT, which, "†: other images of a set calibrated the method.")
     title = f"AUROC as the OpenOOD board counts: {comparison.where}"
     return Table("openood", title, ("near", "far"), (*ours, *theirs), notes)
+
+
+def published() -> dict[str, tuple[Cell, Cell]]:
+    """The board's near and far AUROC of CIFAR-10 for each detector that it has."""
+    return {key: _cells(cifar10) for _, _, cifar10, _, key in _BOARD if key}
+
+
+def published_alone() -> dict[str, tuple[Cell, Cell]]:
+    """Those of the methods that are no detector here, by title."""
+    return {title: _cells(cifar10) for _, title, cifar10, _, key in _BOARD if not key}
+
+
+def _cells(per_cent: _NearFar) -> tuple[Cell, Cell]:
+    near, far = per_cent
+    return Cell(near / 100), Cell(far / 100)
 
 
 def openood_table(

@@ -18,9 +18,11 @@ from goen.io.results import Result
 from goen.io.stages import RUN
 from goen.monitor.keeping import WATCH
 from goen.report.blocks import Page
+from goen.report.board import board_tables, networks
 from goen.report.figures.style import DARK_PAPER, drawn, follow_colour_scheme
 from goen.report.gallery import Gallery
 from goen.report.pages.bench import ablate_page, ablate_tables, bench_page, bench_tables
+from goen.report.pages.board import board_page
 from goen.report.pages.evaluate import evaluate_page, evaluate_tables
 from goen.report.pages.geometry import geometry_page, geometry_tables
 from goen.report.pages.paper import paper_page
@@ -128,6 +130,16 @@ def write_paper_folder(studies: Sequence[Study], folder: Path) -> Path:
     write_tables(tables, folder)
     path = folder / "paper.html"
     write_single_page(paper_page(tables, studies), path)
+    return path
+
+
+def write_board_folder(studies: Mapping[str, Study], folder: Path) -> Path:
+    """See ``goen.report.write_board``."""
+    boards = networks(studies)
+    tables = board_tables(boards)
+    write_tables(tables, folder)
+    path = folder / "board.html"
+    write_single_page(board_page(tables, boards, list(studies.values())), path)
     return path
 
 

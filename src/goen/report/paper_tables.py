@@ -7,10 +7,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from goen.data.protocol import PAPERS_CALIBRATION
-from goen.errors import ArtifactError, UsageError
-from goen.io.json_files import json_object
-from goen.io.results import Result, read_results
-from goen.report.summary import Study, Summary
+from goen.errors import UsageError
+from goen.io.results import Result
+from goen.report.summary import Study, Summary, read_study
 from goen.report.table import Cell, Row, Table, marked
 
 _PAPER = "the paper"
@@ -84,30 +83,13 @@ _NOTES = (
 )
 
 
-def read_study(path: Path) -> Study:
-    """The study in a run's folder, or in a file ``NAME.jsonl`` that has ``NAME.json`` beside it.
+def read_papers_study(path: Path) -> Study:
+    """A study of the paper's data; see ``read_study``.
 
     Raises:
-        ArtifactError: there is none, or it is damaged.
-        UsageError: a study of other data than the paper's.
+        UsageError: it is of other data.
     """
-    names = (path / "results.jsonl", path / "run.json")
-    results, summary = names if path.is_dir() else (path, path.with_suffix(".json"))
-    for file in (results, summary):
-        if not file.is_file():
-            raise ArtifactError(
-                f"{file} is not there. Expected the folder of a finished goen bench, ablate or "
-                "seeds, or kept results: NAME.jsonl with NAME.json beside it, which are the "
-                "results.jsonl and run.json of such a folder. Check the name, or run the study to "
-                "its end."
-            )
-    try:
-        recorded = Summary.from_json(json_object(summary))
-        study = Study(read_results(results), recorded)
-    except (OSError, ValueError) as error:
-        raise ArtifactError(
-            f"{path} does not hold a finished study: {error}. Run its command again."
-        ) from error
+    study = read_study(path)
     if study.summary.data != "cifar10":
         raise UsageError(
             f"The paper's tables are of CIFAR-10, and {path} is of {study.summary.data}. Run the "

@@ -8,7 +8,7 @@ from pathlib import Path
 from goen.errors import ArtifactError
 from goen.io.json_files import json_object
 from goen.io.manifest import JsonObject, Manifest
-from goen.io.results import Result
+from goen.io.results import Result, read_results
 from goen.metrics import Ranking
 
 # The budget of a network that was trained elsewhere.
@@ -200,6 +200,30 @@ def read_summary(folder: Path) -> Summary:
         return Summary.from_json(json_object(folder / "run.json"))
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{folder} does not hold a finished run: {error}.") from error
+
+
+def read_study(path: Path) -> Study:
+    """The study in a run's folder, or in a file ``NAME.jsonl`` that has ``NAME.json`` beside it.
+
+    Raises:
+        ArtifactError: there is none, or it is damaged.
+    """
+    names = (path / "results.jsonl", path / "run.json")
+    results, summary = names if path.is_dir() else (path, path.with_suffix(".json"))
+    for file in (results, summary):
+        if not file.is_file():
+            raise ArtifactError(
+                f"{file} is not there. Expected the folder of a finished goen bench, ablate or "
+                "seeds, or kept results: NAME.jsonl with NAME.json beside it, which are the "
+                "results.jsonl and run.json of such a folder. Check the name, or run the study to "
+                "its end."
+            )
+    try:
+        return Study(read_results(results), Summary.from_json(json_object(summary)))
+    except (OSError, ValueError) as error:
+        raise ArtifactError(
+            f"{path} does not hold a finished study: {error}. Run its command again."
+        ) from error
 
 
 def dataset_title(name: str, group: str) -> str:

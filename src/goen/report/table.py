@@ -84,6 +84,7 @@ class Table:
         rows: each with a cell per column.
         notes: below it.
         apart: the index of the first column that is set apart from those before it, if any.
+        filters: columns of words by which a page lets its reader choose rows.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Table:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     apart: int | None = None
+    filters: tuple[str, ...] = ()
 
     def sections(self) -> list[tuple[str, list[Row]]]:
         """The rows by section, in order."""

@@ -14,7 +14,6 @@ from typing import BinaryIO
 
 from goen.data.feature_files import SUFFIXES as TENSOR_SUFFIXES
 from goen.data.images.array_files import read_array_header
-from goen.data.images.decoding import MAX_PIXELS
 from goen.data.images.finding import (
     begins_as_image,
     describe_skipped,
@@ -22,6 +21,7 @@ from goen.data.images.finding import (
     looks_like_image,
 )
 from goen.data.images.formats import SUFFIXES
+from goen.data.images.limits import MAX_PIXELS
 from goen.data.images.pixel_format import COLOUR
 from goen.data.input_spec import ImageInputs
 from goen.errors import DataCorrupt, DataError, ExtraMissing, UsageError

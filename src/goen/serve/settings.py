@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from goen.checks import check_number
-from goen.data.images.decoding import MAX_PIXELS
+from goen.data.images.limits import MAX_PIXELS
 from goen.errors import UsageError
 from goen.monitor.state import Guarantee
 

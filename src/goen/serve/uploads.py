@@ -13,7 +13,8 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import Field, File, parse_options_header
 from starlette.requests import Request
 
-from goen.data.images.decoding import ImageHeader, read_image
+from goen.data.images.decoding import read_image
+from goen.data.images.headers import ImageHeader
 from goen.data.images.pixel_format import COLOUR, PixelFormat, Pixels
 from goen.errors import DataCorrupt
 from goen.serve.rejection import Rejected

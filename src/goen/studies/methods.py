@@ -10,7 +10,15 @@ from torch import Tensor, nn
 
 from goen.checks import check_choice
 from goen.data.protocol import Protocol
-from goen.detectors import Detector, Goen, GoenM, MaSF, MultilayerMahalanobis, make_detector
+from goen.detectors import (
+    Detector,
+    Goen,
+    GoenM,
+    MaSF,
+    MultilayerMahalanobis,
+    make_detector,
+    needs_of,
+)
 from goen.detectors._bank import ROWS
 from goen.detectors.calibration_head import HeadConfig
 from goen.detectors.tuned import SEARCHED, TUNED
@@ -43,6 +51,7 @@ ForwardMode = (
 """How a network sees the images; a detector: as it prepares the network for itself."""
 _MODES = get_args(get_args(ForwardMode)[0])
 _GATE_NETWORKS = ("standard", "goen")
+_WITHOUT_TRAINING = (*_GATE_NETWORKS, "preset", "given")
 _GATE_MODES = ("plain", "flip_averaged")
 
 
@@ -112,6 +121,7 @@ class Method:
             with its last map pooled as in DAVIS; or a detector that prepares the network for
             itself, such as ODIN.
         require: raises an ``ExtraMissing`` if its fit needs a library that is not here.
+        detector: the name of its detector; empty if it is none of goen's.
     """
 
     key: str
@@ -122,6 +132,7 @@ class Method:
     fits_on: tuple[Role, ...] = ("train",)
     forward_mode: ForwardMode = "plain"
     require: Callable[[], None] = _nothing
+    detector: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.fits_on, str):
@@ -142,6 +153,19 @@ class Method:
     def uses_ood(self) -> bool:
         """Whether it is fitted with OOD images."""
         return "ood" in self.fits_on
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What it needs beside training images and their logits, as its detector declares it.
+
+        Example:
+            >>> METHODS["goen"].needs, METHODS["evidential"].needs
+            (('feature', 'OOD images'), ('own training',))
+        """
+        found = needs_of(make_detector(self.detector)) if self.detector else ()
+        further = ["OOD images"] if self.uses_ood else []
+        further += [] if self.network in _WITHOUT_TRAINING else ["own training"]
+        return (*(name for name in found if not further or name != "logits"), *further)
 
 
 def check_calibration(methods: Iterable[Method], protocol: Protocol) -> None:
@@ -218,7 +242,7 @@ def _method(
     made = make_detector(name)
     mode = made if made.needs_gradient else forward_mode
     fit = partial(fit_detector, name)
-    return Method(key, title, fit, section, network, fits_on, mode, made.require_library)
+    return Method(key, title, fit, section, network, fits_on, mode, made.require_library, name)
 
 
 # A network that provides its own uncertainty estimate.
@@ -269,6 +293,7 @@ _ALL = (
     _method("she_cosine", "SHE, cosine", "newer"),
     _method("ctm", "CTM", "newer"),
     _method("mcm", "MCM, classifier weights", "newer"),
+    _method("nac", "NAC, last layer", "newer"),
     _method("nci", "NCI", "newer"),
     _method("neco", "NECO", "newer"),
     _method("residual", "Residual", "newer"),

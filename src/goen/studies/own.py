@@ -273,6 +273,17 @@ def bench(
 
     Raises:
         UsageError: an unsuitable model or detector, or a folder with another comparison.
+
+    Example:
+        >>> import torch, goen
+        >>> digits = goen.data.load_set("digits").take(range(300))
+        >>> parts = digits.split({"train": 100, "held-out": 100, "test": 100}, 0).values()
+        >>> far = {"photographs": goen.data.load_set("photographs").take(range(100))}
+        >>> protocol = goen.Protocol.from_sets(*parts, ood=far, calibration_ood={})
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(192, 10))
+        >>> goen.bench(model, protocol, ["knn", "energy"]).best
+        'knn'
     """
     if out is None:
         with tempfile.TemporaryDirectory() as folder:

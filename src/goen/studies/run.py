@@ -18,14 +18,16 @@ from goen.data.protocols.plan import GENERATED
 from goen.detectors import Detector, Goen
 from goen.detectors.registry import BEST
 from goen.detectors.tuned import TUNED
-from goen.errors import UsageError
+from goen.errors import UsageError, warn
 from goen.features.package_networks import PRETRAINED, is_installed
 from goen.functional.conformal import threshold
 from goen.gate import Gate, HeldOut
 from goen.gate.decision import require_finite
+from goen.gate.fitting.near_copies import TrainingRows, describe_near_copies
 from goen.gate.fitting.passes import gather
 from goen.gate.fitting.sets import OOD
 from goen.gate.threshold import COMPARED_IMAGES, Answers
+from goen.io.files import printable_path
 from goen.io.manifest import JsonObject
 from goen.io.stages import Stages, alone_in, summarised
 from goen.models import Representation
@@ -232,6 +234,9 @@ def _make_gate(config: RunConfig, experiment: BaseExperiment[Any], fitted: Fitte
     outputs = experiment.outputs(AS_PRESET, protocol.held_out, fitted.method.forward_mode)[0]
     if not detector.is_fitted or detector.widths_ is None:
         detector.fit_training(outputs, labels_of(protocol.held_out.labels))  # its classes alone
+    if "train" in fitted.method.fits_on:
+        trained = experiment.outputs(AS_PRESET, protocol.train, fitted.method.forward_mode)[0]
+        _warn_of_near_copies(detector, protocol, trained, outputs)
     used = {
         "train": protocol.train,
         "calibration": protocol.calibration_id,
@@ -240,6 +245,26 @@ def _make_gate(config: RunConfig, experiment: BaseExperiment[Any], fitted: Fitte
     }
     metadata: JsonObject = {"recipe": experiment.recipe, "run": asdict(config)}
     return gate_of(network, detector, used, outputs, config.false_alarm_rate, metadata)
+
+
+def _warn_of_near_copies(
+    detector: Detector, protocol: Protocol, trained: Outputs, held_out: Outputs
+) -> None:
+    """Warn of held-out images that lie near a training image or near each other.
+
+    Args:
+        detector: fitted.
+        protocol: with the images.
+        trained: the outputs of its training images.
+        held_out: the outputs of its held-out images.
+    """
+    rows = TrainingRows(detector)
+    rows.add(trained)
+    sets = {"train": protocol.train, "held_out": protocol.held_out}
+    streams = {role: as_stream(images, role, len(images)) for role, images in sets.items()}
+    files = [printable_path(file) for file in protocol.held_out.files()]
+    for sentence in describe_near_copies(rows.compare(held_out, streams), files):
+        warn(sentence)
 
 
 def gate_of(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
@@ -269,7 +270,11 @@ def _regression(
 
 
 def _log_loss(regression: LogisticRegression, features: Floats, truth: Integers) -> float:
-    logs = regression.predict_log_proba(features)
+    logits = regression.decision_function(features)
+    if logits.ndim == 1:  # of two classes it is the logit of the second
+        logits = np.stack([np.zeros_like(logits), logits], axis=1)
+    # Not scikit-learn's logarithm of a probability, which is -inf where that rounds to 0.
+    logs = log_softmax(logits, axis=1)
     return float(-logs[np.arange(len(truth)), truth].mean(dtype=np.float64))
 
 

@@ -33,6 +33,23 @@ def test_marks_intervals_sections_and_notes_are_printed(
     assert "rather- rather-" in lines  # headers are broken at hyphens, one word per line
 
 
+def test_a_title_wider_than_the_columns_stays_on_its_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    title = "AUROC: a title of [many] words, wider than its columns"
+    print_table(Table("t", title, ("x",), (Row("knn", (Cell(0.5),)),)))
+    assert capsys.readouterr().out.splitlines()[0] == title
+
+
+def test_a_number_that_ranks_the_wrong_way_round_is_marked_as_in_the_note(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cells = (Cell(0.4, inverted=True), Cell(0.3, seen=True, inverted=True), Cell(0.6))
+    print_table(Table("t", "A title", ("x", "y", "z"), (Row("knn", cells),)))
+    assert "knn 0.4000‡ 0.3000†‡ 0.6000" in " ".join(capsys.readouterr().out.split())
+
+
 def test_what_is_set_apart_stands_behind_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     rows = (
         Row("knn", (Cell(0.91234, low=0.9, high=0.92), Cell(0.5))),

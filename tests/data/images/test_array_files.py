@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from goen.data.images.array_files import read_array_header, read_labels, read_stack
-from goen.data.images.decoding import MAX_PIXELS, pixel_formats, read_image, read_image_size
+from goen.data.images.decoding import read_image
+from goen.data.images.headers import pixel_formats, read_image_size
+from goen.data.images.limits import MAX_PIXELS
 from goen.data.images.pixel_format import COLOUR, GREY, PixelFormat
 from goen.errors import DataCorrupt
 from goen.functional._rows import PIXEL_SLACK

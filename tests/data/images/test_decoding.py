@@ -1,11 +1,7 @@
 import io
-import tracemalloc
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from threading import Lock
-from time import sleep
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,69 +10,16 @@ from PIL import Image
 from PIL.PngImagePlugin import PngImageFile
 
 import goen
-from goen.data.images import decoding
-from goen.data.images.decoding import (
-    ByteBudget,
-    ImageHeader,
-    are_pil_images,
-    image_batches,
-    pixel_formats,
-    read_image,
-    read_image_size,
-    read_thumbnail,
-)
+from goen.data.images.decoding import are_pil_images, image_batches, read_image, read_thumbnail
+from goen.data.images.headers import read_image_size
 from goen.data.images.pixel_format import GREY, PixelFormat
 from goen.data.images.tiff_bands import TiffBands
-from goen.errors import DataCorrupt, LeakError, UsageError
+from goen.errors import DataCorrupt, UsageError
 from tests.data.encoded import COLOUR, encoded, tiff_of_one_tile
-from tests.data.images.test_formats import bmp_of_run_lengths, jpeg_with_scans
-
-Size = tuple[int, int] | None
 
 
 def test_an_rgb_png_comes_back_exactly() -> None:
     assert (read_image(encoded(Image.fromarray(COLOUR)), None) == COLOUR.transpose(2, 0, 1)).all()
-
-
-def test_a_header_is_checked_before_the_pixels_are_decoded(tmp_path: Path) -> None:
-    def check(header: ImageHeader) -> None:
-        raise LeakError(f"{header.format} {header.width} {header.height} {header.decoded}")
-
-    data = encoded(Image.fromarray(COLOUR))
-    with pytest.raises(LeakError, match="PNG 20 12 240"):
-        read_image(data[:-30], check=check)
-    (tmp_path / "image").write_bytes(encoded(Image.fromarray(COLOUR), "JPEG"))
-    with pytest.raises(LeakError, match="JPEG 20 12 240"):
-        read_image(tmp_path / "image", check=check)
-    with pytest.raises(LeakError, match=f"TIFF 1 1 {16_384**2}"):
-        read_image(tiff_of_one_tile(1, 1, (16_384, 16_384)), check=check)
-    with pytest.raises(DataCorrupt, match="image is not an image"):
-        read_image(b"text", check=check)
-
-
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I", "I;16", "YCbCr", "F"])
-def test_every_mode_becomes_rgb(mode: str) -> None:
-    image = Image.fromarray(COLOUR).convert("L" if mode in ("1", "I", "I;16", "F") else "RGB")
-    form = "PNG" if mode in ("1", "L", "LA", "P", "RGBA", "I;16") else "TIFF"
-    pixels = read_image(encoded(image.convert(mode), form), (8, 10))
-    assert pixels.shape == (3, 8, 10)
-    assert pixels.dtype == np.uint8
-    assert pixels.std() > 0
-
-
-def test_sixteen_bit_grey_is_scaled_not_clipped() -> None:
-    values = np.array([[0, 257], [32896, 65535]], dtype=np.uint16)
-    pixels = read_image(encoded(Image.fromarray(values)), None)
-    assert pixels[0].tolist() == [[0, 1], [128, 255]]
-
-
-def test_transparency_is_over_black() -> None:
-    rgba = np.zeros((1, 2, 4), np.uint8)
-    rgba[0, 0] = (200, 100, 50, 0)
-    rgba[0, 1] = (200, 100, 50, 255)
-    pixels = read_image(encoded(Image.fromarray(rgba)), None)
-    assert pixels[:, 0, 0].tolist() == [0, 0, 0]
-    assert pixels[:, 0, 1].tolist() == [200, 100, 50]
 
 
 def test_the_orientation_a_camera_noted_is_applied() -> None:
@@ -128,7 +71,7 @@ def test_a_thumbnail_is_decoded_within_the_memory_for_it(
         assert held
         return load(image)
 
-    monkeypatch.setattr("goen.data.images.decoding._decoding", SimpleNamespace(hold=hold))
+    monkeypatch.setattr("goen.data.images.decoding.memory", SimpleNamespace(hold=hold))
     monkeypatch.setattr(PngImageFile, "load", loaded)
     assert read_thumbnail(tmp_path / "p.png", 5).shape == (3, 3, 5)
 
@@ -142,7 +85,7 @@ def test_the_memory_for_an_array_is_that_of_its_values_and_of_its_pixels(
         held.append(needed)
         return nullcontext()
 
-    monkeypatch.setattr("goen.data.images.decoding._decoding", SimpleNamespace(hold=hold))
+    monkeypatch.setattr("goen.data.images.decoding.memory", SimpleNamespace(hold=hold))
     for dtype in (np.uint8, np.uint16, np.float64):
         np.save(tmp_path / "a.npy", np.zeros((2, 4, 5), dtype))
         read_image(tmp_path / "a.npy", pixel_format=PixelFormat(2))
@@ -169,7 +112,7 @@ def test_the_tiles_of_a_tiff_file_count(monkeypatch: pytest.MonkeyPatch) -> None
         read_image(huge, (4, 4), "tiles.tif")
     held: list[int] = []
     budget = SimpleNamespace(hold=lambda needed: (held.append(needed), nullcontext())[1])
-    monkeypatch.setattr("goen.data.images.decoding._decoding", budget)
+    monkeypatch.setattr("goen.data.images.decoding.memory", budget)
     read_image(tiff_of_one_tile(1, 1, (512, 1024)), (4, 4))
     assert held[0] >= 512 * 1024
 
@@ -180,11 +123,6 @@ def test_the_tiles_of_bands_count() -> None:
     assert TiffBands(5, 16, 3, 4, {273: 8}).values_at_once == 5 * 3 * 4
     assert TiffBands(5, 16, 3, 1, {273: 8}).values_at_once == 5 * 3
     assert TiffBands(2, 8, 40, 20, {322: 16, 323: 16, 324: 8}).values_at_once == 2 * 40 * 32
-
-
-def test_a_photograph_of_108_megapixels_is_read() -> None:
-    image = Image.new("L", (12_000, 9_000), 130)
-    assert (read_image(encoded(image, "JPEG"), (8, 8)) == 130).all()
 
 
 def test_the_file_format_does_not_change_the_pixels() -> None:
@@ -227,40 +165,6 @@ def test_the_width_is_resized_first_in_every_version_of_pillow() -> None:
         assert not np.array_equal(expected, other)  # the order can be seen
 
 
-@pytest.mark.parametrize(
-    ("limit", "value", "image", "size"),
-    [
-        ("MAX_PIXELS", 240, encoded(Image.fromarray(COLOUR)), None),
-        ("MAX_PIXELS", 2600, encoded(Image.new("L", (3, 200), 9)), (2, 13)),
-        ("MAX_SCANS", 7, jpeg_with_scans(1), None),
-        ("MAX_RUN_LENGTH_PIXELS", 20, bmp_of_run_lengths(5, 4), None),
-    ],
-)
-def test_what_is_as_large_as_it_may_be_is_read(
-    limit: str, value: int, image: bytes, size: Size, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decoding, limit, value)
-    assert read_image(image, size).ndim == 3
-    monkeypatch.setattr(decoding, limit, value - 1)
-    with pytest.raises(DataCorrupt, match=r"image has|image is a"):
-        read_image(image, size)
-
-
-def test_the_limits_are_those_their_reasons_speak_of() -> None:
-    assert decoding.MAX_PIXELS == 2 * (2**30 // 4 // 3)  # where Pillow refuses
-    assert decoding.MAX_SCANS == 200
-    assert decoding.MAX_RUN_LENGTH_PIXELS == 10_000_000
-    assert decoding.DECODING_BYTES == decoding._decoding.limit == 512 * 2**20
-
-
-def test_a_narrow_image_is_refused_before_it_becomes_huge() -> None:
-    long = encoded(Image.new("L", (1, 900_000), 9))
-    with pytest.raises(DataCorrupt, match="1×900000 pixels: too narrow for its height"):
-        read_image(long, (224, 224), "long.png")
-    assert (read_image(long, (2, 16)) == 9).all()
-    assert (read_image(encoded(Image.new("L", (900_000, 1), 9)), (224, 224)) == 9).all()
-
-
 def triangle(image: np.ndarray, side: int) -> np.ndarray:
     """The image resized to a square by separate triangle filters, ``(3, side, side)``."""
     out = image.astype(np.float64)
@@ -275,48 +179,6 @@ def triangle(image: np.ndarray, side: int) -> np.ndarray:
         out = np.moveaxis(np.tensordot(weights, out, (1, axis)), 0, axis)
         out = out.round() if axis else out
     return out.transpose(2, 0, 1)
-
-
-@pytest.mark.parametrize("white", [1, 255, 65535])
-def test_floats_are_the_same_image_as_their_8_bits(white: int) -> None:
-    for grey in (COLOUR[..., 0], COLOUR[..., 0] // 2):  # the brightest pixel is white, or is not
-        values = (grey / 255 * white).astype(np.float32)
-        pixels = read_image(encoded(Image.fromarray(values), "TIFF"))
-        assert (pixels == grey).all()
-
-
-def test_grey_of_32_bits_is_taken_by_its_values() -> None:
-    def read(values: list[list[int]]) -> list[int]:
-        image = Image.fromarray(np.array(values, np.int32))
-        return read_image(encoded(image, "TIFF"))[0].ravel().tolist()
-
-    assert read([[0, 100, 255]]) == [0, 100, 255]
-    assert read([[0, 257, 65535]]) == [0, 1, 255]
-    assert read([[-100, 0, 100]]) == [0, 128, 255]
-
-
-def test_deep_grey_takes_little_more_memory_than_its_pixels() -> None:
-    deep = encoded(Image.fromarray(np.full((3000, 3000), 40_000, np.uint16)))
-    tracemalloc.start()
-    assert (read_image(deep, (4, 4)) == round(40_000 / 257)).all()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 6 * 3000 * 3000  # 2 bytes twice as they come, 1 as they go, and some rows
-
-
-def test_nan_in_an_image_is_said() -> None:
-    values = np.ones((4, 4), np.float32)
-    values[1, 1] = np.nan
-    with pytest.raises(DataCorrupt, match="NaN"):
-        read_image(encoded(Image.fromarray(values), "TIFF"), None)
-
-
-def test_a_transparent_colour_of_an_rgb_image_is_over_black(tmp_path: Path) -> None:
-    image = Image.new("RGB", (2, 1), (9, 200, 9))
-    image.putpixel((1, 0), (50, 60, 70))
-    image.save(tmp_path / "t.png", transparency=(9, 200, 9))
-    pixels = read_image(tmp_path / "t.png", None)
-    assert pixels[:, 0].T.tolist() == [[0, 0, 0], [50, 60, 70]]
 
 
 # Images of Pillow in place of files
@@ -373,80 +235,10 @@ def test_images_come_in_batches_in_their_order() -> None:
         list(image_batches([*images, cut], (2, 3), 3))
 
 
-# -- grey, 16 bits and several channels --------------------------------------------------------
-
-DEEP = PixelFormat(1, 16)
-
-
-def test_grey_of_16_bits_stays_so_in_png_and_tiff(tmp_path: Path) -> None:
-    values = np.random.default_rng(0).integers(0, 65536, (9, 7), dtype=np.uint16)
-    for name in ("a.png", "a.tif"):
-        Image.fromarray(values).save(tmp_path / name)
-        assert np.array_equal(read_image(tmp_path / name, pixel_format=DEEP), values[None])
-        assert pixel_formats(tmp_path / name) == [PixelFormat(), DEEP]
-        eight = read_image(tmp_path / name, pixel_format=GREY)
-        assert np.array_equal(eight[0], np.round(values / 257))
-        # As colour it is what it was before: three equal channels of 8 bits.
-        assert np.array_equal(read_image(tmp_path / name), np.repeat(eight, 3, axis=0))
-
-
-def test_grey_of_8_bits_is_one_channel(tmp_path: Path) -> None:
-    values = np.random.default_rng(0).integers(0, 256, (9, 7), dtype=np.uint8)
-    Image.fromarray(values).save(tmp_path / "a.png")
-    for size in (None, (4, 5), (20, 11)):
-        found = read_image(tmp_path / "a.png", size, pixel_format=GREY)
-        assert np.array_equal(found, read_image(tmp_path / "a.png", size)[:1])
-    assert np.array_equal(
-        read_image(tmp_path / "a.png", pixel_format=DEEP)[0], values.astype(int) * 257
-    )
-    assert pixel_formats(tmp_path / "a.png") == [PixelFormat(), GREY]
-
-
-def test_a_grey_gate_reads_colour_as_its_luma() -> None:
-    # By hand: 0.299 · 200 + 0.587 · 100 + 0.114 · 50 = 124.2
-    assert (read_image(Image.new("RGB", (2, 2), (200, 100, 50)), pixel_format=GREY) == 124).all()
-    assert (read_image(Image.new("RGB", (2, 2), (77, 77, 77)), pixel_format=GREY) == 77).all()
-    half = Image.new("RGBA", (2, 2), (200, 200, 200, 128))  # over black
-    assert (read_image(half, pixel_format=GREY) == 100).all()
-    assert (read_image(Image.new("P", (2, 2), 0), pixel_format=GREY).shape) == (1, 2, 2)
-
-
-def test_transparency_is_a_channel_where_four_are_needed(tmp_path: Path) -> None:
-    values = np.random.default_rng(0).integers(0, 256, (5, 6, 4), dtype=np.uint8)
-    Image.fromarray(values).save(tmp_path / "a.png")
-    found = read_image(tmp_path / "a.png", pixel_format=PixelFormat(4))
-    assert np.array_equal(found, values.transpose(2, 0, 1))
-    assert pixel_formats(tmp_path / "a.png") == [PixelFormat(), PixelFormat(4), GREY]
-    Image.fromarray(values[..., :3]).save(tmp_path / "rgb.png")
-    assert pixel_formats(tmp_path / "rgb.png") == [PixelFormat(), GREY]
-    with pytest.raises(DataCorrupt, match=r"rgb.png has 3 channels; 4 are needed \(4 channels\)"):
-        read_image(tmp_path / "rgb.png", pixel_format=PixelFormat(4))
-    deep = read_image(tmp_path / "rgb.png", pixel_format=PixelFormat(3, 16))
-    assert np.array_equal(deep, values[..., :3].transpose(2, 0, 1).astype(int) * 257)
-
-
 def test_a_narrow_array_is_refused_before_it_is_resized(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((1, 500_000, 1), np.uint8))
     with pytest.raises(DataCorrupt, match="too narrow for its height to be resized to a width"):
         read_image(tmp_path / "a.npy", (1000, 1000), pixel_format=GREY)
-
-
-def test_large_images_are_decoded_one_at_a_time() -> None:
-    budget, most, lock = ByteBudget(10), [0], Lock()
-
-    def decode(needed: int) -> None:
-        with budget.hold(needed):
-            with lock:
-                most[0] = max(most[0], budget.used)
-            sleep(0.002)
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(decode, [3, 4, 25, 2, 9, 1, 30, 5] * 5))
-    assert budget.used == 0
-    assert most[0] == 30  # alone; never 30 and anything else
-    with pytest.raises(KeyError), budget.hold(7):
-        raise KeyError
-    assert budget.used == 0
 
 
 def test_the_shorter_side_is_resized_and_the_middle_kept(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import tifffile
 from PIL import Image
 
 from goen.data.images import decoding
-from goen.data.images.decoding import MAX_PIXELS, read_image
+from goen.data.images.decoding import read_image
+from goen.data.images.limits import MAX_PIXELS
 from goen.data.images.pixel_format import PixelFormat
 from goen.data.images.tiff_bands import several_bands
 from goen.errors import DataCorrupt

@@ -119,5 +119,13 @@ def test_the_published_sets_of_every_benchmark() -> None:
         "imagenet200": (200, 256, 224),
         "imagenet": (1000, 256, 224),
     }
+    # Mean and standard deviation of the training images, as the benchmark's own networks take them.
+    imagenet = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    assert {name: (b.mean, b.std) for name, b in BENCHMARKS.items()} == {
+        "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+        "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+        "imagenet200": imagenet,
+        "imagenet": imagenet,
+    }
     assert BENCHMARKS["cifar100"].near == ("cifar10", "tin")
     assert BENCHMARKS["imagenet"].far == ("inaturalist", "textures", "openimage_o")

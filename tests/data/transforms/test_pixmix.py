@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.ndimage import map_coordinates
 
+from goen.data.transforms import pixmix
 from goen.data.transforms.pixmix import OPERATIONS, augmented, mix, pix_mix
 from goen.errors import UsageError
 
@@ -27,6 +29,7 @@ def test_operations_by_hand() -> None:
     before = np.array(ramp()).astype(int)
     # 4 - int(3 * 4 / 10) = 3 bits.
     assert set(np.unique(changed("posterise", 3.0)[..., 0])) == set(range(0, 256, 32))
+    assert set(np.unique(changed("posterise", 7.0)[..., 0])) == set(range(0, 256, 64))
     # 256 - int(3 * 256 / 10) = 180: values from there on are inverted.
     assert (
         changed("solarise", 3.0)[..., 0].tolist()
@@ -63,6 +66,28 @@ def test_shears_and_rotations_move_what_they_should() -> None:
     turned = changed("rotate", 10.0, image)[..., 0]  # 30 degrees against the clock
     assert turned[0].argmax() < 4 < turned[-1].argmax()
     assert changed("rotate", 0.3, image).tolist() == column.tolist()  # int(0.9) degrees
+
+
+@pytest.mark.parametrize(
+    ("name", "matrix"),
+    [("shear_x", [[1, 0.15], [0, 1]]), ("shear_y", [[1, 0], [0.15, 1]])],
+)
+def test_shears_equal_scipys_interpolation(name: str, matrix: list[list[float]]) -> None:
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)
+    rows, columns = np.mgrid[:20, :20] + 0.5
+    x, y = np.einsum("ij,jrc->irc", np.array(matrix), np.stack([columns, rows])) - 0.5
+    within = (x >= 0) & (x <= 19) & (y >= 0) & (y <= 19)
+    assert within.sum() > 300
+    found = changed(name, 5.0, Image.fromarray(pixels))
+    for channel in range(3):
+        expected = map_coordinates(pixels[..., channel].astype(float), [y, x], order=1)
+        assert np.abs(found[..., channel] - expected)[within].max() <= 1
+
+
+def test_a_rotation_is_by_three_degrees_a_level() -> None:
+    turned = ramp().rotate(-21, resample=Image.Resampling.BILINEAR)
+    assert changed("rotate", -7.0).tolist() == np.array(turned).astype(int).tolist()
 
 
 def test_mixtures_equal_a_slow_loop() -> None:
@@ -137,3 +162,41 @@ def test_patterns_and_copies_both_take_part() -> None:
 def test_other_images_are_refused(images: torch.Tensor) -> None:
     with pytest.raises(UsageError, match="colour images of 8 bits"):
         pix_mix(images, images, generator())
+
+
+def test_none_to_four_mixtures_are_equally_likely(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pixmix, "augmented", lambda images, where, generator: images)
+    monkeypatch.setattr(pixmix, "mix", lambda values, partners, generator: values + 1 / 255)
+    images = torch.full((3000, 3, 1, 1), 100, dtype=torch.uint8)
+    found = pix_mix(images, images[:1], generator())[:, 0, 0, 0] - 100
+    counts = torch.bincount(found, minlength=5)
+    assert len(counts) == 5
+    assert (counts - 600).abs().max() < 100  # four standard deviations are 88
+    half = pix_mix(images, images[:1], generator(), share=0.5)[:, 0, 0, 0] - 100
+    assert (torch.bincount(half)[1:] - 300).abs().max() < 80
+
+
+def test_the_partner_is_an_augmented_copy_or_any_of_the_patterns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pixmix, "mix", lambda values, partners, generator: partners)
+    moved = {"shift": lambda image, level: image.point(lambda value: value + 20)}
+    monkeypatch.setattr(pixmix, "OPERATIONS", moved)
+    images = torch.full((4000, 3, 1, 1), 100, dtype=torch.uint8)
+    patterns = torch.tensor([7, 8, 9], dtype=torch.uint8)[:, None, None, None].expand(3, 3, 1, 1)
+    values = pix_mix(images, patterns, generator())[:, 0, 0, 0]
+    # No mixture for 800, of which half are augmented; the last partner of the others.
+    expected = {100: 400, 120: 400 + 1600, 7: 1600 / 3, 8: 1600 / 3, 9: 1600 / 3}
+    counts = torch.bincount(values, minlength=256)
+    assert counts.sum() == sum(counts[value] for value in expected)
+    for value, count in expected.items():
+        assert abs(int(counts[value]) - count) < 120
+
+
+def test_mixtures_are_kept_within_black_and_white(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pixmix, "augmented", lambda images, where, generator: images)
+    images = torch.full((200, 3, 1, 1), 100, dtype=torch.uint8)
+    for shift, end in ((2.0, 255), (-2.0, 0)):
+        monkeypatch.setattr(pixmix, "mix", lambda values, *_, by=shift: values + by)
+        found = pix_mix(images, images[:1], generator())
+        assert {*found[:, 0, 0, 0].tolist()} == {100, end}

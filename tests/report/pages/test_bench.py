@@ -14,9 +14,8 @@ from goen.report import write_report
 from goen.report.blocks import Drawing, Page
 from goen.report.page import study_tables
 from goen.report.pages.bench import ablate_page, ablate_tables, bench_page, bench_tables
-from goen.report.paper_tables import read_study
 from goen.report.run_folder import RunFolder, read_run
-from goen.report.summary import Summary
+from goen.report.summary import Summary, read_study
 from goen.report.table import Cell, Table
 from tests.report.by_hand import ablate, bench
 from tests.report.reading import methods_by_title, page_text, plain, tables, values_by_key

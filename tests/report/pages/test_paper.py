@@ -8,11 +8,11 @@ import pytest
 
 from goen.report import write_paper
 from goen.report.pages.paper import paper_page
-from goen.report.paper_tables import paper_tables, read_study
+from goen.report.paper_tables import paper_tables, read_papers_study
 from goen.report.table import Table
 
 KEPT = Path(__file__).parents[3] / "results" / "cifar10"
-STUDIES = [read_study(KEPT / f"{name}.jsonl") for name in ("baselines-42", "ablate-42")]
+STUDIES = [read_papers_study(KEPT / f"{name}.jsonl") for name in ("baselines-42", "ablate-42")]
 
 pytestmark = pytest.mark.xdist_group("report")
 

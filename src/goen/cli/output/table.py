@@ -19,13 +19,7 @@ def _escape(text: str) -> str:
 def print_table(table: Table) -> None:
     """Print the table on standard output, wider than the terminal if it needs to be."""
     console = PipeConsole()
-    rich = RichTable(
-        title=_escape(table.title),
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
-    )
+    rich = RichTable(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     rich.add_column("", no_wrap=True)
     for number, column in enumerate(table.columns):
         if number == table.apart:
@@ -48,6 +42,7 @@ def print_table(table: Table) -> None:
         rich.add_section()
     # Wider than the terminal rather than with columns cut off.
     wide = PipeConsole(width=max(console.width, Measurement.get(console, _WIDE, rich).maximum))
+    wide.print(_escape(table.title), style="table.title", highlight=False)
     wide.print(rich)
     for note in table.notes:
         console.print(visible(note), style="dim", highlight=False, markup=False)
@@ -56,7 +51,8 @@ def print_table(table: Table) -> None:
 
 def _lines(cell: Cell) -> list[str]:
     """The number with its marks, and its interval below it, short."""
-    number = ("≈" if cell.mark == "tied" else "") + cell.formatted + ("†" if cell.seen else "")
+    number = ("≈" if cell.mark == "tied" else "") + cell.formatted
+    number += ("†" if cell.seen else "") + ("‡" if cell.inverted else "")
     if cell.low is None or cell.high is None:
         return [number]
     low, high = (f"{end:.3f}".removeprefix("0") for end in (cell.low, cell.high))

@@ -11,9 +11,10 @@ from typing import TypeAlias, TypeGuard, TypeVar
 import numpy as np
 
 from goen.data.images.array_files import has_labels, read_array_header
-from goen.data.images.decoding import MAX_PIXELS, pixel_formats, read_image_size
 from goen.data.images.finding import describe_skipped, find_images
 from goen.data.images.formats import SUFFIXES
+from goen.data.images.headers import pixel_formats, read_image_size
+from goen.data.images.limits import MAX_PIXELS
 from goen.data.images.pixel_format import COLOUR, PixelFormat
 from goen.data.imageset import ImageSet
 from goen.data.sets.readers import Source, class_files, class_folders, class_names, stack_file

@@ -60,7 +60,12 @@ def data_folder(data_dir: str | Path | None) -> Path | None:
 
 
 def names() -> list[str]:
-    """Every set that ``load`` takes."""
+    """Every set that ``load_set`` takes.
+
+    Example:
+        >>> names()[:3]
+        ['digits', 'photographs', 'noise']
+    """
     return [*EMBEDDED, *KNOWN]
 
 

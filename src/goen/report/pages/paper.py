@@ -32,7 +32,8 @@ def paper_page(tables: Sequence[Table], studies: Sequence[Study]) -> Page:
     lead = Paragraph(text_of("paper.html", "lead", counts=counts), "lead")
     sections = [_section(table, commands) for table in tables]
     summary: list[PageBlock] = [lead, *tables[0].notes]
-    return Page("The tables of the paper", summary, [*sections, _studies(studies)])
+    last = studies_section(studies, text_of("paper.html", "studies"))
+    return Page("The tables of the paper", summary, [*sections, last])
 
 
 def _section(table: Table, commands: Sequence[str]) -> Section:
@@ -66,8 +67,8 @@ def _turned(table: Table) -> list[Table]:
     return turned
 
 
-def _studies(studies: Sequence[Study]) -> Section:
-    """What was run, with which software and on which machine."""
+def studies_section(studies: Sequence[Study], text: str) -> Section:
+    """What was run, with which software and on which machine, after a text."""
     rows = [
         (
             f"goen {study.summary.study}",
@@ -80,4 +81,4 @@ def _studies(studies: Sequence[Study]) -> Section:
         for study in studies
     ]
     columns = ("study", "preset", "budget", "seeds", "versions", "hardware")
-    return Section("Studies", [text_of("paper.html", "studies"), FactTable(columns, rows)])
+    return Section("Studies", [text, FactTable(columns, rows)])
