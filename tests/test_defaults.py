@@ -226,9 +226,9 @@ functional.near_copies: MOST_HELD_OUT=1000, _QUANTILE=0.01, _LEVEL=0.0001, _WIDE
     _NARROWEST=8, _REFERENCE=2000
 functional.neighbours: ROUNDING=1e-06
 functional.online_conformal: _BITS=52, _WORDS=4
+functional.selective: CANDIDATES=20
 functional.shaping: PERCENTILES=(5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 75, 80,
     85, 90, 95), _KEPT=0.99
-functional.selective: CANDIDATES=20
 functional.weighted_conformal: _FOLDS=5, _LARGEST=20.0
 gate.base: _MOST_CLASSES=10
 gate.engine: _EVERY=5
