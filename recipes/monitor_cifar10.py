@@ -129,6 +129,22 @@ def joined(*parts: Scores) -> dict[str, Floats]:
 Draw = Callable[[np.random.Generator], dict[str, Floats]]
 
 
+def mixed(scores: Mapping[str, Scores], name: str, share: float, after: int = AFTER) -> Draw:
+    """Test images, of which a share is replaced by images of another set from image 2,000 on."""
+
+    def draw(rng: np.random.Generator) -> dict[str, Floats]:
+        stream = rows_of(
+            scores["test"], rng.permutation(len(scores["test"][SCORE]))[: CHANGE + after]
+        )
+        later = CHANGE + np.flatnonzero(rng.random(after) < share)
+        other = rng.permutation(len(scores[name][SCORE]))[: len(later)]
+        for key, values in stream.items():
+            values[later] = scores[name][key][other]
+        return stream
+
+    return draw
+
+
 def changes(scores: Mapping[str, Scores], truth: NDArray[np.int64]) -> dict[str, Draw]:
     """A stream for a random order, by the name of its change."""
     test = scores["test"]
@@ -136,17 +152,6 @@ def changes(scores: Mapping[str, Scores], truth: NDArray[np.int64]) -> dict[str,
 
     def nothing(rng: np.random.Generator) -> dict[str, Floats]:
         return rows_of(test, rng.permutation(count))
-
-    def mixed(name: str, share: float) -> Draw:
-        def draw(rng: np.random.Generator) -> dict[str, Floats]:
-            stream = rows_of(test, rng.permutation(count)[: CHANGE + AFTER])
-            later = CHANGE + np.flatnonzero(rng.random(AFTER) < share)
-            other = rng.permutation(len(scores[name][SCORE]))[: len(later)]
-            for key, values in stream.items():
-                values[later] = scores[name][key][other]
-            return stream
-
-        return draw
 
     def growing(name: str) -> Draw:
         def draw(rng: np.random.Generator) -> dict[str, Floats]:
@@ -171,7 +176,7 @@ def changes(scores: Mapping[str, Scores], truth: NDArray[np.int64]) -> dict[str,
     found: dict[str, Draw] = {"nothing": nothing}
     for name in OOD:
         for share in SHARES:
-            found[f"{share:.0%} {name}"] = mixed(name, share)
+            found[f"{share:.0%} {name}"] = mixed(scores, name, share)
     for name in CORRUPTIONS:
         found[name.replace("_", " ")] = growing(name)
     return found | {"one class ten times as frequent": frequent}

@@ -16,11 +16,15 @@ from statistics import fmean
 from typing import Any
 
 import board_page
+import boxes
+import declared_shift
 import ensembles
 import error_rate
 import error_rate_cifar10
 import few_images
+import flagged_groups
 import monitor_cifar10
+import monitor_properties
 import monitor_simulation
 import numpy as np
 import options
@@ -50,7 +54,10 @@ PAGES = tuple(
         "methods/goen-m.md",
         "methods/board.md",
         "monitor.md",
+        "flagged.md",
+        "guarantee.md",
         "error-rate.md",
+        "boxes.md",
         "pretrained.md",
     )
 )
@@ -524,8 +531,13 @@ def table(name: str) -> Table:
     """The table of this name."""
     if name.startswith("paper-table-"):
         return papers_table(name)
+    if name in ("flagged", "shift"):
+        return (flagged_groups.tables() | declared_shift.tables())[name]
     if name.startswith("monitor-"):
-        return (monitor_simulation.tables() | monitor_cifar10.tables())[name]
+        monitors = (monitor_simulation, monitor_cifar10, monitor_properties)
+        return next(t for m in monitors for n, t in m.tables().items() if n == name)
+    if name == "boxes-simulation":
+        return boxes.table()
     if name == "error-rate-simulation":
         return error_rate.table()
     if name.startswith("error-rate-"):

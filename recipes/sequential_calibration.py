@@ -25,9 +25,9 @@ from goen.detectors.calibration_head import CalibrationHead, HeadConfig, train_h
 from goen.io.files import whole_file
 from goen.io.stages import Stages
 from goen.metrics import ood_metrics
-from goen.studies.evaluate import evaluation_sets
 from goen.studies.experiment import AS_PRESET, Experiment
 from goen.studies.methods import METHODS
+from goen.studies.rows import evaluation_sets
 
 KINDS = ("svhn", "places", "textures", "noise")
 UNSEEN = ("cifar100", "tiny-imagenet", "mnist")

@@ -38,10 +38,14 @@ SETTINGS = {
     "training.config": ["TrainingConfig"],
 }
 DEFAULTS = """
+goen.DeclaredShift: largest=0.0
+goen.DeclaredShift.from_classes: false_alarm_rate=0.05
+goen.DeclaredShift.from_table: false_alarm_rate=0.05
 goen.Gate: per_class=False
 goen.Gate.export: any_size=True, overwrite=False
 goen.Gate.fit: false_alarm_rate=0.05, flip_averaging=False, batch_size=128
 goen.Gate.fit_outputs: false_alarm_rate=0.05, batch_size=4096
+goen.Gate.group_flagged: batch_size=256
 goen.Gate.nearest: count=3, batch_size=256
 goen.Gate.predict: batch_size=256
 goen.Gate.save: overwrite=False
@@ -49,15 +53,16 @@ goen.Gate.update: batch_size=128
 goen.Gate.with_error_rate: confidence=0.95
 goen.Gate.with_per_class: per_class=True
 goen.LinearClassifier.of: scale=1.0
-goen.Monitor: seed=0
+goen.Monitor: seed=0, properties=True
 goen.Monitor.from_scores: seed=0
 goen.Monitor.save: overwrite=False
-goen.Prediction: grouped=False
+goen.Prediction: grouped=False, weighted=False
 goen.Prediction.explain: row=0
 goen.Prediction.show: most=20
 goen.Protocol: flip=True
 goen.Protocol.from_folder: flip=True
 goen.Protocol.from_openood: full_spectrum=False
+goen.Protocol.from_plan: evaluates=True
 goen.Protocol.from_sets: flip=True
 goen.bench: tune=False, batch_size=256
 goen.extract: batch_size=256
@@ -65,6 +70,7 @@ goen.list_layers: every=False
 goen.data.Protocol: flip=True
 goen.data.Protocol.from_folder: flip=True
 goen.data.Protocol.from_openood: full_spectrum=False
+goen.data.Protocol.from_plan: evaluates=True
 goen.data.Protocol.from_sets: flip=True
 goen.data.load_set: download=False
 goen.data.protocol: download=False
@@ -219,6 +225,7 @@ functional.neighbours: ROUNDING=1e-06
 functional.online_conformal: _BITS=52, _WORDS=4
 functional.shaping: PERCENTILES=(5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 75, 80,
     85, 90, 95), _KEPT=0.99
+functional.selective: CANDIDATES=20
 gate.base: _MOST_CLASSES=10
 gate.engine: _EVERY=5
 gate.export.comparison: _PROBABILITY_TOLERANCE=0.0001, _BATCH=64, _RESIZED=4
@@ -275,11 +282,11 @@ studies.ablate: CENTER_LOSS=0.01
 studies.adapting: _SIDE=32, _MEASURED=2000, _SMALLEST_STD=0.01, _PASSES=1620000,
     _FEWEST_EPOCHS=12, _USUAL_EPOCHS=60, _MOST_EPOCHS=300, _STEPS=900, _BATCHES=((6000, 128),
     (1500, 64), (500, 32), (0, 16))
-studies.evaluate: _MOST_MISTAKES=500, _MAP_POINTS=500
+studies.gate_evaluation: _MOST_MISTAKES=500, _MAP_POINTS=500
 studies.experiment: _PAPER_EPOCHS=2.5
 studies.given: _SEED=0
 studies.networks: _TRAINING_REVISION=1, _OUTPUTS_REVISION=1
-studies.own_gate: TOO_MANY=0.05
+studies.given_gate: TOO_MANY=0.05
 studies.pretrained: _REVISION=1
 studies.published: SAME_FILES=0.0005, OTHER_FILES=0.005
 training.backbone: PATIENCE=10, _PREPARING=5000, _PIXELS=1024

@@ -1,6 +1,9 @@
 """docs/methods/README.md lists every detector, with its class and what it needs."""
 
+import json
+import re
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -43,3 +46,23 @@ def test_a_row_has_the_class_and_what_it_needs(name: str) -> None:
 def test_every_detector_is_compared_by_the_benchmark(name: str) -> None:
     # Of networks with an uncertainty of their own; on the network of a user alone.
     assert name in METHODS or name in {"uncertainty", "goen_m_last"}
+
+
+def test_a_row_says_where_a_default_is_far_below_max_softmax() -> None:
+    kept = ROOT / "results" / "cifar10" / "board-42"
+    summary = json.loads(kept.with_suffix(".json").read_text(encoding="utf-8"))
+    auroc: dict[str, dict[str, float]] = {}
+    for line in map(json.loads, kept.with_suffix(".jsonl").read_text("utf-8").splitlines()):
+        ordinary = summary["networks"][line["method"]] == "standard"
+        if ordinary and line["metric"] == "auroc" and line["dataset"] not in ("svhn", "noise"):
+            auroc.setdefault(line["method"], {})[line["dataset"]] = line["value"]
+    assert {len(values) for values in auroc.values()} == {6}
+    means = {method: mean(values.values()) for method, values in auroc.items()}
+    below = {method: means["max_softmax"] - value for method, value in means.items()}
+    told = {
+        row[0].strip("`"): re.findall(r"on the ordinary network ([\d.]+) below", row[1])
+        for row in ROWS
+    }
+    assert {name: found for name, found in told.items() if found} == {
+        method: [f"{value:.2f}"] for method, value in below.items() if value > 0.05
+    }

@@ -107,7 +107,7 @@ def public_calls() -> list[tuple[str, Callable[..., object]]]:
 WITHOUT_EXAMPLE = {
     "a record that another public call returns or takes": {
         *("OodSet", "NearestImages", "Interval", "IDMetrics", "OODCalibration", "OODResult"),
-        *("OverSeeds", "PairedTest", "ReliabilityBin", "NetworkConfig", "Scale"),
+        *("OverSeeds", "PairedTest", "ReliabilityBin", "SelectiveResult", "NetworkConfig", "Scale"),
     },
     "names that an argument may have": {"Architecture", "ClassifierKind", "Representation"},
     "abstract: its subclasses have examples": {"Backbone", "Classifier"},

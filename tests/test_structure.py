@@ -113,6 +113,41 @@ def test_a_parameter_without_a_name_is_seen() -> None:
     assert without_name("def f(a, *, b): ...\ndef g(a, /, b): ...") == {"g"}
 
 
+def wrongly_checked(source: str) -> list[str]:
+    """Settings that are whole numbers and may be fractions when they are checked, or vice versa."""
+    tree = ast.parse(source)
+    types: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg) and node.annotation is not None:
+            types[node.arg] = types.get(node.arg, "") + " " + ast.unparse(node.annotation)
+        if isinstance(node, ast.AnnAssign):
+            name = ast.unparse(node.target)
+            types[name] = types.get(name, "") + " " + ast.unparse(node.annotation)
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or ast.unparse(node.func) != "check_number":
+            continue
+        words = re.findall(
+            r"\b(?:int|float)\b", types.get(ast.unparse(node.args[0]).strip("'"), "")
+        )
+        whole = any(ast.unparse(word) == "whole=True" for word in node.keywords)
+        if words and whole == ("float" in words):
+            found.append(f"line {node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+@every_module
+def test_whole_numbers_are_checked_to_be_whole(path: Path) -> None:
+    assert not wrongly_checked(path.read_text("utf-8"))
+
+
+def test_a_fraction_in_place_of_a_whole_number_is_seen() -> None:
+    assert len(wrongly_checked("def f(a: int | None): check_number('a', a, at_least=1)")) == 1
+    assert len(wrongly_checked("def f(a: float): check_number('a', a, whole=True)")) == 1
+    assert not wrongly_checked("def f(a: int): check_number('a', a, whole=True)")
+    assert not wrongly_checked("class A:\n  b: float\n  def f(s): check_number('b', s.b, above=0)")
+
+
 # -- types -----------------------------------------------------------------------------------
 
 # Settings as JSON has them. JSON that is read field by field is a goen.io.manifest.Manifest.
@@ -189,6 +224,52 @@ def test_a_dataclass_that_is_not_frozen_is_seen() -> None:
     assert changeable("@final\n@dataclass(eq=False, frozen=False)\nclass A: ...") == {"A"}
 
 
+# -- what comes from outside ------------------------------------------------------------------
+
+# What each library does with a file of a stranger unless it is told not to.
+SAFE = {
+    "allow_pickle": False,
+    "weights_only": True,
+    "trust_remote_code": False,
+    "use_safetensors": True,
+    "local_files_only": True,
+    "allow_nan": False,
+}
+_LOADS = {"np.load": "allow_pickle", "numpy.load": "allow_pickle", "torch.load": "weights_only"}
+
+
+def unsafe(source: str) -> list[str]:
+    """Settings that let a file run code or reach the network, and loads that do not forbid it."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            called, given = ast.unparse(node.func), {word.arg for word in node.keywords}
+            if called in _LOADS and _LOADS[called] not in given:
+                found.append(f"line {node.lineno}: {called} without {_LOADS[called]}")
+        pairs: list[tuple[str | None, ast.expr]] = []
+        if isinstance(node, ast.Call):
+            pairs = [(word.arg, word.value) for word in node.keywords]
+        elif isinstance(node, ast.Dict):
+            keys = (getattr(key, "value", None) for key in node.keys)
+            pairs = [*zip(keys, node.values, strict=True)]
+        for name, value in pairs:
+            if name in SAFE and getattr(value, "value", None) is not SAFE[name]:
+                found.append(f"line {node.lineno}: {name}={ast.unparse(value)}")
+    return found
+
+
+@every_module
+def test_files_of_strangers_run_no_code_and_reach_no_network(path: Path) -> None:
+    assert not unsafe(path.read_text("utf-8"))
+
+
+def test_an_unsafe_load_is_seen() -> None:
+    assert unsafe("np.load(f)") == ["line 1: np.load without allow_pickle"]
+    assert unsafe("torch.load(f, weights_only=False)") == ["line 1: weights_only=False"]
+    assert unsafe("a = {'trust_remote_code': True}") == ["line 1: trust_remote_code=True"]
+    assert not unsafe("torch.load(f, weights_only=True)\nnp.load(f, allow_pickle=False)")
+
+
 # -- output ----------------------------------------------------------------------------------
 
 
@@ -241,6 +322,7 @@ OF_MANY_FILES = {
     "report/test_browser.py": "the pages, in a browser",
     "serve/test_hostile.py": "the whole service, and tests/serve/hostile.py",
     "serve/test_page.py": "serve/templates/, in a browser",
+    "test_board_page.py": "docs/methods/board.md",
     "test_defaults.py": "the defaults of public calls, commands and settings",
     "test_docs.py": "docs/",
     "test_extras.py": "tests/extras.py",

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from goen.features.layers import list_layers
     from goen.features.loading import load_model
     from goen.features.preprocess import Preprocess
-    from goen.gate import Gate, Prediction, load
+    from goen.gate import DeclaredShift, Gate, Prediction, load
     from goen.monitor import Monitor
     from goen.outputs import LinearClassifier, Outputs
     from goen.scoring.scorer import Scorer
-    from goen.studies.own import bench
+    from goen.studies.given_bench import bench
 
 # Messages are logged; an application decides whether to show them, as the command line does.
 getLogger("goen").addHandler(NullHandler())
@@ -25,6 +25,7 @@ getLogger("goen").addHandler(NullHandler())
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "DeclaredShift",
     "FeatureExtractor",
     "Gate",
     "LinearClassifier",
@@ -50,6 +51,7 @@ __all__ = [
 
 # Imported when first used: `goen data list` and `goen --help` must not wait seconds for torch.
 _HOME = {
+    "DeclaredShift": "gate",
     "Gate": "gate",
     "LinearClassifier": "outputs",
     "Monitor": "monitor",
@@ -59,7 +61,7 @@ _HOME = {
     "Scorer": "scoring.scorer",
     "Preprocess": "features.preprocess",
     "FeatureExtractor": "features.extractor",
-    "bench": "studies.own",
+    "bench": "studies.given_bench",
     "extract": "extraction",
     "list_layers": "features.layers",
     "load": "gate",

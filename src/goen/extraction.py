@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from goen.batch import Inputs, count_of, map_parts, take
+from goen.batch import Inputs, count_of, map_parts, parts_of, take
 from goen.data.input_spec import ImageInputs, InputsOption, find_input_spec
 from goen.data.inputs import BatchStream, Images, as_stream, first_inputs
 from goen.errors import UsageError
@@ -19,6 +19,7 @@ from goen.features.loading import as_loaded
 from goen.features.pooling import Layout, Tokens
 from goen.features.preprocess import InputPreprocessing, Preprocessing
 from goen.features.reading import ModelReading
+from goen.functional.image_properties import image_properties
 from goen.models.placement import evaluating, full_precision, placement
 from goen.outputs import LinearClassifier, Outputs
 from goen.progress import bar
@@ -129,15 +130,29 @@ def _copied(classifier: LinearClassifier | None) -> LinearClassifier | None:
 
 
 def stream(
-    network: nn.Module, images: Images | BatchStream, *, batch_size: int = BATCH_SIZE
+    network: nn.Module,
+    images: Images | BatchStream,
+    *,
+    batch_size: int = BATCH_SIZE,
+    with_properties: bool = False,
 ) -> Iterator[Outputs]:
     """The outputs batch by batch, in order: memory that does not grow with the set.
 
     The network returns ``Outputs``. It is put into evaluation mode and left as it was found.
+
+    Args:
+        network: whose outputs.
+        images: that it reads.
+        batch_size: of sets and arrays.
+        with_properties: measure the properties of the inputs, which are images.
     """
     batches = as_stream(images, "images", batch_size)
-    for outputs, labels in run_network(network, batches, name=batches.name, total=batches.count):
-        yield outputs if labels is None else replace(outputs, labels=labels.cpu())
+    both = ((inputs, (inputs, labels)) for inputs, labels in batches)
+    found = run_network(network, both, name=batches.name, total=batches.count)
+    for outputs, (inputs, labels) in found:
+        known = outputs.labels if labels is None else labels.cpu()
+        properties = image_properties(parts_of(inputs)[""]).cpu() if with_properties else None
+        yield replace(outputs, labels=known, properties=properties)
 
 
 def run_network(

@@ -99,7 +99,9 @@ class Outputs:
     softmax of ``logits`` is always the network's probability of each class. ``classifier`` is
     present where the logits are a linear function of one of these features: methods that use its
     weights (ViM, ReAct, fDBD) take them from here. ``labels`` ``(N,)`` are the classes of the
-    images, where they are known: ``detector.fit(outputs, outputs.labels)``.
+    images, where they are known: ``detector.fit(outputs, outputs.labels)``. ``properties``
+    ``(N, P)`` are those of the images themselves, where they were measured: see
+    ``goen.functional.image_properties``; no detector reads them.
 
     Example:
         >>> outputs = Outputs(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), {"z": torch.eye(2)})
@@ -112,6 +114,7 @@ class Outputs:
     uncertainty: Tensor | None = None
     classifier: LinearClassifier | None = None
     labels: Tensor | None = None
+    properties: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -217,6 +220,7 @@ class Outputs:
             None if self.uncertainty is None else function(self.uncertainty),
             self.classifier,
             None if self.labels is None else function(self.labels),
+            None if self.properties is None else function(self.properties),
         )
 
     @staticmethod
@@ -232,6 +236,7 @@ class Outputs:
             _all([part.uncertainty for part in gathered]),
             gathered[0].classifier,
             _all([part.labels for part in gathered]),
+            _all([part.properties for part in gathered]),
         )
 
 

@@ -97,6 +97,24 @@ def test_a_folder_without_class_folders_has_no_labels(
     assert '"metric": "accuracy"' not in (tmp_path / "out" / "results.jsonl").read_text()
 
 
+def test_class_folders_that_the_gate_does_not_have_are_left_out(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(digits().test.take(range(40)), tmp_path / "mine")
+    (tmp_path / "mine" / "empty class").mkdir()
+    write(digits().evaluation["noise"].images.take(range(5)), tmp_path / "mine" / "other")
+    out = tmp_path / "out"
+    words = command(folders, "--ood", str(folders / "noise"), "--out", str(out), "--json")
+    words[words.index("--id") + 1] = str(tmp_path / "mine")
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    assert "not among the classes and are left out: empty class, other" in captured.err
+    assert "evaluated without labels" not in captured.err
+    rows = [json.loads(line) for line in captured.out.splitlines()]
+    assert "scoring test, 40 images" in captured.err
+    assert any(row["metric"] == "accuracy" for row in rows)
+
+
 def test_a_gate_of_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(600) % 2

@@ -316,6 +316,7 @@ def test_a_folder_that_goen_splits_and_the_network_of_a_gate(
     assert goen("fit", "--data", "train", "--model", tmp_path / "run", "--detector", "knn",
                 "--false-alarm-rate", "0.1", "--out", gate) == 0  # fmt: skip
     _, notes = capsys.readouterr()
+    assert "no OOD images to evaluate on" not in notes  # nothing is evaluated
     run, split = load(tmp_path / "run"), load(gate)
     assert split.image_size == run.image_size == (16, 16)
     assert split.num_held_out == run.num_held_out
@@ -580,3 +581,11 @@ def test_the_model_decides_how_grey_pictures_are_read(
         photo, tile = (json.loads(line) for line in capsys.readouterr().out.splitlines())
         assert photo["error"] is None
         assert f"tile.tif has 13 channels; {channels} are needed" in tile["error"]
+
+
+def test_an_unknown_detector_is_said_before_anything_is_read(
+    goen: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--model", "nowhere:net", "--train", "nowhere", "--held-out", "nowhere"]
+    assert goen("fit", *words, "--detector", "knnn", "--out", tmp_path / "gate") == 2
+    assert "Did you mean 'knn'?" in capsys.readouterr().err

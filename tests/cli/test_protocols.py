@@ -4,10 +4,12 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from goen.cli.main import main
-from goen.data import Protocol
+from goen.cli.protocols import _small_classes
+from goen.data import ImageSet, Protocol
 from tests.data.protocols.folders import write_classes, write_images
 
 Printed = pytest.CaptureFixture[str]
@@ -51,11 +53,14 @@ def test_a_folder_is_checked_and_near_copies_are_named(photos: Path, capsys: Pri
     from PIL import Image
 
     shutil.rmtree(photos / "my photos" / "rare")
+    (photos / "my photos" / "b b").rename(photos / "my photos" / "b, b")
     folder = photos / "two parts"
     shutil.copytree(photos / "my photos", folder / "train")
-    write_classes(folder / "test", {"a": 20, "b b": 20}, seed=7, side=32)
+    write_classes(folder / "test", {"a": 20, "b, b": 20}, seed=7, side=32)
     assert main(["data", "check", "two parts"]) == 0
-    assert "no problems" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "no problems" in printed
+    assert "classes: 2: a, 'b, b'\n" in printed
     first = folder / "train" / "a" / "0-7.png"
     soft = Image.open(first).resize((8, 8), Image.Resampling.BOX).resize((32, 32), 3)
     soft.save(first)
@@ -100,3 +105,54 @@ def test_a_run_on_a_folder_makes_a_gate_that_needs_no_model(photos: Path, capsys
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(rows) == 20
     assert {row["label"] for row in rows} <= {"a", "b b", "rare"}
+
+
+def test_the_table_counts_images_of_each_class_and_broken_files_once(
+    photos: Path, capsys: Printed
+) -> None:
+    (photos / "my photos" / "a" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (photos / "screens" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (photos / "p.toml").write_text(
+        "[id]\nfolder = 'my photos'\n[ood.far]\nscreens = 'screens'\n[calibration]\nnoise = true\n"
+    )
+    made = Protocol.from_toml("p.toml")
+    assert main(["data", "check", "p.toml"]) == 1
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    rows = {words[0]: words for words in lines if len(words) > 5}
+    counts = made.train.counts()
+    assert len({*counts.values()}) > 1
+    span = f"{min(counts.values())}-{max(counts.values())}"
+    content = made.train.fingerprint[:8]
+    assert rows["train"] == ["train", "training", str(len(made.train)), span, "1", content]
+    assert rows["validation"][-2:] == ["0", made.validation.fingerprint[:8]]
+    assert rows["test"][-2:] == ["0", made.test.fingerprint[:8]]
+    assert rows["screens"][1:6] == ["evaluation,", "far", "20", "20", "1"]
+    assert rows["noise"][1:3] == ["calibration,", "OOD"]
+
+
+def test_a_class_of_twenty_is_large_enough() -> None:
+    labels = np.repeat([0, 1], [20, 19])
+    train = ImageSet("train", np.zeros((39, 3, 4, 4), np.uint8), labels, ("a", "b"))
+    (sentence,) = _small_classes(train)
+    assert sentence.endswith("hardly learns: b (19).")
+    assert _small_classes(train.take(range(20)).of_classes(("a",), "a")) == []
+
+
+@pytest.mark.parametrize("count", [5, 6])
+def test_at_most_five_near_copies_are_named(photos: Path, capsys: Printed, count: int) -> None:
+    from PIL import Image
+
+    shutil.rmtree(photos / "my photos" / "rare")
+    shutil.copytree(photos / "my photos", photos / "two" / "train")
+    for seed, part in ((7, "test"), (8, "val")):
+        write_classes(photos / "two" / part, {"a": 20, "b b": 20}, seed=seed, side=32)
+    for number in range(count):
+        first = photos / "two" / "train" / "a" / f"0-{number}.png"
+        soft = Image.open(first).resize((8, 8), Image.Resampling.BOX).resize((32, 32), 3)
+        soft.save(first)
+        soft.save(photos / "two" / "test" / "a" / f"again {number}.jpg", quality=95)
+    assert main(["data", "check", "two"]) == 1
+    told = capsys.readouterr().err.replace("\n", " ")
+    assert f"near-copies of training images, {count} of {40 + count}, " in told
+    assert told.count("again ") == 5
+    assert ("; a/" in told, ", ...." in told) == (True, count > 5)

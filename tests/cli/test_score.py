@@ -112,7 +112,9 @@ def test_the_three_formats_hold_the_same(
     assert list(rows[0]) == [
         "path", "label", "confidence", "score", "p_value", "probability", "is_ood",
         "cue_log_distance", "cue_similarity", "cue_entropy",
-        "p_log_distance", "p_similarity", "p_entropy", "error",
+        "p_log_distance", "p_similarity", "p_entropy",
+        "image_brightness", "image_contrast", "image_sharpness", "image_entropy", "image_colour",
+        "error",
     ]  # fmt: skip
     scores = [float(r["score"]) for r in rows if not r["error"]]
     batch = np.stack([read_image(Path(r["path"]), (32, 32)) for r in rows[:3]])
@@ -522,6 +524,23 @@ def test_a_report_shows_the_pictures_and_leaves_the_rows_as_they_are(
     text = page.read_text()
     assert "1 file could not be read and got no score." in text
     assert "detector keeps no training images, so no nearest training images" in text
+
+
+def test_the_groups_of_flagged_images_are_written_as_json(
+    finished: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "groups.json"
+    command = ["score", str(pictures), "--gate", str(finished), "--groups", str(file)]
+    assert main(command) == 1
+    out, err = capsys.readouterr()
+    flagged = [row["path"] for row in map(json.loads, out.splitlines()) if row["is_ood"]]
+    content = json.loads(file.read_text())
+    assert content["flagged"] == len(flagged)
+    assert content["groups"] == []  # of fewer than 20
+    assert sorted(content["ungrouped"]) == sorted(content["label_first"]) == sorted(flagged)
+    assert f"in no groups, written to {file}" in err
+    assert main(command) == 2
+    assert "groups.json exists. Replace it with" in capsys.readouterr().err
 
 
 def test_a_report_that_cannot_be_written_is_reported_before_anything_is_scored(

@@ -41,3 +41,39 @@ def test_what_has_no_gradient_is_refused() -> None:
         image_gradient(Cut(), torch.zeros(1, 1, 1, 2), torch.sum, "It")
     with pytest.raises(UsageError, match=r"needs one tensor, .* \(dict\)"):
         image_gradient(Square(), {}, torch.sum, "It")  # type: ignore[arg-type]
+
+
+def test_large_images_are_few_in_a_backward_pass_with_the_same_gradients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int] = []
+
+    class Counted(Square):
+        def forward(self, images: Tensor) -> Outputs:
+            seen.append(len(images))
+            return super().forward(images)
+
+    images = torch.rand(7, 1, 2, 3, generator=torch.Generator().manual_seed(0))
+    whole = image_gradient(Counted(), images, torch.sum, "It")
+    monkeypatch.setattr("goen.detectors._gradient._AT_ONCE", 3 * 2 * 3 + 1)
+    parts = image_gradient(Counted(), images, torch.sum, "It")
+    assert seen == [7, 3, 3, 1]
+    assert torch.equal(parts[0], whole[0])
+    assert torch.equal(parts[1], whole[1])
+    assert torch.equal(parts[1], 2 * images)
+    assert torch.equal(parts[2].logits, whole[2].logits)
+    assert torch.equal(parts[2].features["z"], whole[2].features["z"])
+
+
+def test_256_images_of_32_pixels_are_one_pass_and_32_of_224_are_not() -> None:
+    shapes: list[int] = []
+
+    class Mean(nn.Module):
+        def forward(self, images: Tensor) -> Outputs:
+            shapes.append(len(images))
+            return Outputs(images.mean((1, 2, 3), keepdim=True).flatten(1), {})
+
+    image_gradient(Mean(), torch.zeros(256, 3, 32, 32), torch.sum, "It")
+    image_gradient(Mean(), torch.zeros(32, 3, 224, 224), torch.sum, "It")
+    image_gradient(Mean(), torch.zeros(2, 1, 1000, 1000), torch.sum, "It")
+    assert shapes == [256, 10, 10, 10, 2, 1, 1]

@@ -162,6 +162,18 @@ def test_too_few_held_out_scores_says_how_many_are_needed() -> None:
     assert threshold(np.arange(19.0), 0.05) == 18
 
 
+@pytest.mark.parametrize("rate", [0.01, 0.05, 0.1, 0.3, 0.7])
+@pytest.mark.parametrize("rank", [1, 2, 3, 7])
+def test_so_many_held_out_scores_give_the_rank_and_one_less_does_not(
+    rate: float, rank: int
+) -> None:
+    needed = required_held_out(rate, rank)
+    assert threshold_rank(needed, rate) >= rank
+    if needed > 1 and needed > required_held_out(rate):
+        assert threshold_rank(needed - 1, rate) < rank
+    assert (required_held_out(0.05, 2), required_held_out(0.05, 5)) == (39, 99)
+
+
 def test_required_held_out_is_one_less_than_the_inverse_rate() -> None:
     assert [required_held_out(rate) for rate in (0.9, 0.5, 0.3, 0.1, 1e-9)] == [
         1,

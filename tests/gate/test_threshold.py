@@ -1,6 +1,7 @@
 """The tolerance above numerical noise, and the threshold."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+import goen
 from goen.data.inputs import as_stream
 from goen.errors import FitError, GoenWarning, UsageError
 from goen.functional import conformal
@@ -39,6 +41,27 @@ def test_scores_and_labels_stay_together(gate: Gate) -> None:
     assert np.array_equal(shuffled.held_out.scores, gate.held_out.scores)
     assert np.array_equal(shuffled.held_out.labels, gate.held_out.labels)
     assert np.array_equal(shuffled.held_out.cues, gate.held_out.cues)
+
+
+def test_properties_are_those_of_the_same_held_out_images(gate: Gate, tmp_path: Path) -> None:
+    images = digits().validation.read()
+    found = gate.predict(images)
+    own = gate.detector.score_cues(torch.tensor(gate.held_out.require_cues())).numpy()
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate", model=trained(), preprocess=preprocess)
+    updated = gate.update(ood=ood()).gate
+    for one in (gate, loaded, updated):
+        properties = one.held_out.properties
+        assert properties is not None
+        assert properties.shape == (len(gate.held_out), 5)
+        own = gate.detector.score_cues(torch.tensor(one.held_out.require_cues())).numpy()
+        for row in range(0, len(own), 10):
+            same = int(np.abs(found.score - own[row]).argmin())
+            assert found.score[same] == pytest.approx(own[row], abs=1e-6)
+            expected = [found.properties[name][same] for name in one.property_names]
+            assert properties[row] == pytest.approx(expected, abs=1e-6)
+    assert found[:2].properties["colour"].shape == (2,)
+    assert gate.predict(images[0]).properties["colour"].shape == (1,)
 
 
 def test_the_tolerance_is_that_of_conformal_prediction(gate: Gate) -> None:

@@ -13,15 +13,24 @@ from tests.own_model import LAYERS, digits, preprocess, trained
 
 @cache
 def digit_gate() -> Gate:
-    """A gate for digits with the cues ``early``, ``late`` and ``entropy``, 120 held-out images."""
+    """A gate for digits with the cues ``early``, ``late`` and ``entropy``, 120 held-out images.
+
+    Its monitor follows the properties of the images, too."""
     p = digits()
     return Gate.fit(trained(), p.train, p.validation, layers=LAYERS, preprocess=preprocess)
 
 
 def predicted(
-    gate: Gate, cues: NDArray[np.float64], labels: NDArray[np.int64] | None = None
+    gate: Gate,
+    cues: NDArray[np.float64],
+    labels: NDArray[np.int64] | None = None,
+    properties: NDArray[np.float64] | None = None,
 ) -> Prediction:
-    """The gate's prediction of images with these cues."""
+    """The gate's prediction of images with these cues, and the properties of held-out images."""
+    known = gate.held_out.properties
+    assert known is not None
+    if properties is None:
+        properties = known[np.random.default_rng(len(cues)).integers(0, len(known), len(cues))]
     if labels is None:
         labels = np.zeros(len(cues), dtype=np.int64)
     score = gate.detector.score_cues(torch.from_numpy(cues)).numpy()
@@ -35,6 +44,7 @@ def predicted(
         is_ood=p_value <= gate.false_alarm_rate,
         cues=dict(zip(gate.detector.cue_names, cues.T, strict=True)),
         classes=gate.classes,
+        properties=dict(zip(gate.property_names, properties.T, strict=True)),
     )
 
 
@@ -51,7 +61,8 @@ def like_held_out(gate: Gate, count: int, seed: int = 0, shift: float = 0.0) -> 
     spread = held_out.cues.std(axis=0)
     cues = held_out.cues[rows] + 0.01 * spread * rng.normal(size=(count, held_out.cues.shape[1]))
     cues[:, 0] += shift * spread[0]
-    return predicted(gate, cues, held_out.labels[rows])
+    assert held_out.properties is not None
+    return predicted(gate, cues, held_out.labels[rows], held_out.properties[rows])
 
 
 def cues_of(count: int, seed: int = 0) -> np.ndarray:

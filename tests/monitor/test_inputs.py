@@ -12,15 +12,52 @@ from goen.monitor.inputs import MonitoredGate, checked_scores, held_out_values
 from goen.monitor.state import CLASS, SCORE
 from tests.monitor.predictions import digit_gate, like_held_out, predicted, without_cues
 
+PROPERTIES = ["brightness", "contrast", "sharpness", "entropy", "colour"]
+NAMES = [SCORE, "early", "late", "entropy", CLASS, *(f"image {name}" for name in PROPERTIES)]
+
 
 def test_the_numbers_of_a_prediction() -> None:
     gate = digit_gate()
     prediction = like_held_out(gate, 10)
     values = MonitoredGate.of(gate).values(prediction)
-    assert list(values) == [SCORE, "early", "late", "entropy", CLASS]
+    assert list(values) == NAMES
     assert (values[SCORE] == prediction.score).all()
     assert (values["late"] == prediction.cues["late"]).all()
     assert (values[CLASS] == prediction.label).all()
+    assert (values["image entropy"] == prediction.properties["entropy"]).all()
+
+
+def test_a_monitor_may_leave_the_properties_out() -> None:
+    gate = digit_gate()
+    bare = replace(like_held_out(gate, 10), properties={})
+    with pytest.raises(UsageError, match=r"prediction has none.*properties=False"):
+        MonitoredGate.of(gate).values(bare)
+    monitored = MonitoredGate.of(gate, properties=False)
+    assert list(monitored.values(bare)) == NAMES[:5]
+    assert list(held_out_values(gate, properties=False)) == NAMES[:5]
+    assert not monitored.same_as(MonitoredGate.of(gate))
+    state = Monitor(gate, properties=False).update(bare)
+    assert list(state.streams) == NAMES[:5]
+
+
+def test_a_gate_without_the_properties_of_its_held_out_images_is_followed_without() -> None:
+    """One that was saved before they were kept."""
+    earlier = replace(digit_gate(), held_out=replace(digit_gate().held_out, properties=None))
+    assert earlier.property_names == ()
+    assert list(held_out_values(earlier)) == NAMES[:5]
+    assert list(Monitor(earlier).streams.names) == NAMES[:5]
+
+
+def test_rows_bring_the_properties_along() -> None:
+    gate = digit_gate()
+    prediction = like_held_out(gate, 10)
+    rows = [json.loads(json.dumps(row)) for row in prediction.rows()]
+    found = MonitoredGate.of(gate).from_rows(rows)
+    for name in PROPERTIES:
+        assert (found.properties[name] == prediction.properties[name]).all()
+    without = [{k: v for k, v in row.items() if k != "image_contrast"} for row in rows]
+    with pytest.raises(UsageError, match="image_contrast"):
+        MonitoredGate.of(gate).from_rows(without)
 
 
 def test_held_out_images_have_no_tolerance_and_belong_together() -> None:
@@ -33,6 +70,8 @@ def test_held_out_images_have_no_tolerance_and_belong_together() -> None:
     assert (values[SCORE] < held_out.scores).all()  # the threshold's have the tolerance
     assert (values["entropy"] == held_out.cues[:, 2]).all()
     assert (values[CLASS] == held_out.labels).all()
+    assert held_out.properties is not None
+    assert (values["image brightness"] == held_out.properties[:, 0]).all()
 
 
 def test_classes_of_one_name_are_one_class_in_rows_and_predictions_alike() -> None:
@@ -105,7 +144,7 @@ def test_the_same_gate_at_another_rate_is_the_same_gate() -> None:
     gate = digit_gate()
     prediction = like_held_out(gate.with_false_alarm_rate(0.2), 20)
     values = MonitoredGate.of(gate).values(prediction)
-    assert list(values) == [SCORE, "early", "late", "entropy", CLASS]
+    assert list(values) == NAMES
     same = MonitoredGate.of(gate).values(like_held_out(gate, 20))
     assert all((values[name] == same[name]).all() for name in same)
 

@@ -12,6 +12,7 @@ from goen.monitor import Monitor, MonitorState
 from tests.monitor.predictions import digit_gate, like_held_out, predicted
 
 NAMES = ["score", "early", "late", "entropy", "predicted class"]
+PROPERTIES = ["brightness", "contrast", "sharpness", "entropy", "colour"]
 
 
 def test_the_public_name() -> None:
@@ -133,12 +134,13 @@ def test_an_alarm_stays() -> None:
 # -- a gate ----------------------------------------------------------------------------------
 
 
-def test_a_monitor_of_a_gate_follows_score_cues_and_class() -> None:
+def test_a_monitor_of_a_gate_follows_score_cues_class_and_properties() -> None:
     gate = digit_gate()
     monitor = Monitor(gate)
     state = monitor.update(like_held_out(gate, 200))
-    assert list(state.streams) == NAMES
-    assert [s.weight for s in monitor.streams.streams] == [0.5, 0.125, 0.125, 0.125, 0.125]
+    assert list(state.streams) == [*NAMES, *(f"image {name}" for name in PROPERTIES)]
+    weights = [s.weight for s in monitor.streams.streams]
+    assert weights == pytest.approx([0.5, *[0.5 / 9] * 9])
     assert not state.alarm
     state = monitor.update(like_held_out(gate, 200, seed=1, shift=3.0))
     assert next(iter(state.moved)) in ("score", "early")
@@ -158,6 +160,20 @@ def test_the_share_flagged_is_that_of_the_last_thousand_images() -> None:
     # At each end, the count that was seen or a more extreme one has a probability of 2.5 %.
     assert binom.sf(last.sum() - 1, 1000, state.flagged_low) == pytest.approx(0.025)
     assert binom.cdf(last.sum(), 1000, state.flagged_high) == pytest.approx(0.025)
+
+
+def test_an_alarm_names_the_property_that_changed() -> None:
+    gate, rng = digit_gate(), np.random.default_rng(3)
+    known = gate.held_out.properties
+    assert known is not None
+    monitor = Monitor(gate)
+    quiet, dark = like_held_out(gate, 300, seed=1), like_held_out(gate, 100, seed=2)
+    assert not monitor.update(quiet).alarm
+    brightness = dark.properties["brightness"] - 2 * known[:, 0].std() * rng.random(100)
+    state = monitor.update(replace(dark, properties={**dark.properties, "brightness": brightness}))
+    assert [*state.moved] == ["image brightness"]
+    assert 280 < state.since < 330
+    assert f"image brightness has moved since about image {state.since} (darker)" in str(state)
 
 
 def test_predictions_of_real_images() -> None:

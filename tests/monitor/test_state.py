@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from goen.errors import UsageError
-from goen.monitor.state import Batch, ChangePoint, Guarantee, MonitorState, StreamState
+from goen.functional.martingales import Direction
+from goen.monitor.state import (
+    Batch,
+    ChangePoint,
+    Guarantee,
+    MonitorState,
+    StreamState,
+    change,
+)
 
 NONE = Batch(np.zeros((0, 3)), np.zeros((0, 3)))
 
@@ -37,6 +45,19 @@ def test_no_class_is_higher_than_another() -> None:
         "alarm at image 28: predicted class has moved since about image 1 (another mix of classes)"
         "; score has not"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "direction", "words"),
+    [("brightness", "lower", "darker"), ("brightness", "higher", "brighter"),
+     ("sharpness", "lower", "less sharp"), ("contrast", "higher", "more contrast"),
+     ("colour", "lower", "less colourful"), ("entropy", "shape", "another distribution")],
+)  # fmt: skip
+def test_a_property_is_described_in_its_own_words(
+    name: str, direction: Direction, words: str
+) -> None:
+    assert change(f"image {name}", ChangePoint(9, 4, direction)) == words
+    assert change(name, ChangePoint(9, 4, "lower")) == "lower values"  # a cue of that name
 
 
 def test_one_stream_alone_has_no_others() -> None:

@@ -196,8 +196,8 @@ def test_the_columns_and_their_order() -> None:
     values = dict(zip(reversed(GROUPS), (0.5, 0.6, 0.7, 0.8, 0.9, 0.95), strict=True))
     _, table = board_tables(networks({"a": study({"energy": values, "vim": values}, data="d")}))
     assert table.columns == (
-        "network", "mean rank", "near", "far", "cifar100-rest", "cifar100", "tiny-imagenet",
-        "mnist", "svhn", "noise", "seeds", "fit and score s", "needs",
+        "network", "mean rank", "among", "near", "far", "cifar100-rest", "cifar100",
+        "tiny-imagenet", "mnist", "svhn", "noise", "seeds", "fit and score s", "needs",
     )  # fmt: skip
     assert table.filters == ("network", "needs")
     energy = cells(table, "Energy")
@@ -206,8 +206,13 @@ def test_the_columns_and_their_order() -> None:
     assert energy["seeds"].text == "42"
     assert energy["network"].text == "ordinary network (preset short)"
     assert energy["mean rank"].mark == "tied"
+    assert energy["among"].value == 2
     _, small = board_tables(networks({"a": study({"energy": values}, data="d")}), whole=False)
-    assert small.columns == ("mean rank", "near", "far", "seeds", "fit and score s", "needs")
+    assert small.columns == (
+        "mean rank", "among", "near", "far", "seeds", "fit and score s", "needs",
+    )  # fmt: skip
+    assert small.rows[0].cells[0].missing  # a rank among one
+    assert small.rows[0].cells[1].missing
 
 
 def test_the_overview_by_hand() -> None:

@@ -202,6 +202,9 @@ def test_rows_are_chosen_by_words_and_by_name(tmp_path: Path, browser: Browser) 
         assert status.inner_text() == "4 of 31 rows"
         section.get_by_role("button", name="held-out", exact=True).press("Enter")
         assert "Temperature scaling" in labels(page, "board-cifar10")
+        logits.click()  # every method has logits
+        assert {*found, "Temperature scaling"} <= {*labels(page, "board-cifar10")}
+        logits.click()
         section.get_by_role("searchbox").fill("max ")
         assert labels(page, "board-cifar10")[0] == ordinary
         page.locator("#table-board-cifar10 thead button").nth(1).click()  # by mean rank

@@ -16,7 +16,7 @@ from goen.report.comparison import Comparison
 from goen.report.figures.bench import Scored, risk_by_kind
 from goen.report.run_folder import RunFolder, read_run
 from goen.report.wrong_answers import risk_sections, wrong_answers_tables
-from goen.studies.evaluate import WRONG
+from goen.studies.rows import WRONG
 from tests.gate.test_error_rate import make_gate, rows
 from tests.report.reading import page_text, values_by_key
 

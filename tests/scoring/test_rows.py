@@ -28,6 +28,8 @@ def test_columns_depend_on_what_the_detector_provides(gate: Gate) -> None:
     fixed = ["label", "confidence", "score", "p_value", "is_ood"]
     cues = ["cue_early", "cue_late", "cue_entropy"]
     p_values = ["p_early", "p_late", "p_entropy"]
+    of_images = ["brightness", "contrast", "sharpness", "entropy", "colour"]
+    p_values += [f"image_{name}" for name in of_images]
     assert score_columns(gate) == [*fixed, *cues, *p_values]
     with_ood = gate.update(ood=ood()).gate
     assert score_columns(with_ood) == [

@@ -14,6 +14,7 @@ from goen.io.files import printable
 from goen.scoring import shards as shards_module
 from goen.scoring.shards import (
     FileShard,
+    Item,
     LostConnection,
     ParquetShard,
     Shard,
@@ -199,3 +200,27 @@ def test_a_lost_connection_is_raised_and_no_row(
     with pytest.raises(LostConnection) as raised:
         list(ParquetShard(str(file), "image", 0, 5, 5).items())
     assert raised.value.item.name == f"{file}#0"
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "expected"),
+    [
+        (0, 12, ([0, 1, 2], 0)),
+        (4, 8, ([1], 0)),
+        (3, 8, ([0, 1], 3)),
+        (4, 9, ([1, 2], 0)),
+        (7, 8, ([1], 3)),
+        (0, 0, ([], 0)),
+    ],
+)
+def test_no_row_group_is_read_that_has_no_row_of_the_range(
+    start: int, stop: int, expected: tuple[list[int], int]
+) -> None:
+    assert ParquetShard("a.parquet", "image", start, stop, 12)._groups([4, 4, 4]) == expected
+
+
+def test_bytes_are_held_where_the_content_is_in_memory() -> None:
+    held = [Item("a", content).bytes_held for content in (b"four", np.zeros((2, 3, 4), np.uint16))]
+    assert held == [4, 48]
+    nowhere = (Path("a.png"), "http://a/b.png", DataCorrupt("broken"))
+    assert [Item("a", content).bytes_held for content in nowhere] == [0, 0, 0]

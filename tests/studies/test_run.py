@@ -265,7 +265,7 @@ def test_an_interrupted_second_run_cannot_be_mixed_with_the_first(
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("goen.studies.evaluate.find_mistakes", killed)
+    monkeypatch.setattr("goen.studies.gate_evaluation.find_mistakes", killed)
     with pytest.raises(KeyboardInterrupt):
         run(RunConfig(preset="tiny"), replace(protocol, calibration_ood={}), tmp_path / "run")
     assert not (tmp_path / "run" / "report.html").exists()
@@ -312,7 +312,7 @@ def test_a_stopped_evaluation_leaves_the_earlier_run_whole(
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("goen.studies.evaluate._results", stopped)
+    monkeypatch.setattr("goen.studies.gate_evaluation._results", stopped)
     with pytest.raises(KeyboardInterrupt):
         run(RunConfig(preset="tiny"), protocol, tmp_path / "run")
     assert digest(tmp_path) == before

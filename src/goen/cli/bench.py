@@ -19,7 +19,7 @@ from goen.io.files import check_free
 from goen.io.stages import RUN
 from goen.studies import BenchConfig, bench
 from goen.studies.bench import of_sets
-from goen.studies.own import compare_given
+from goen.studies.given_bench import compare_given
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,10 @@ def bench_command(
         options = replace(options, calibration_ood=options.tune_on)
     if openood.openood is not None:
         if config.tune:
-            raise UsageError("--tune-on goes with images of your own, not with --openood.")
+            raise UsageError(
+                "--openood has its own images for tuning: name the methods with _tuned, such as "
+                "--methods knn knn_tuned, in place of --tune-on."
+            )
         own.require_no_training(config, BenchConfig())
         if own.features is not None or any(own.sets.values()):
             raise UsageError("--openood has its own images: leave out --train and the other sets.")

@@ -26,7 +26,7 @@ from goen.gate import Gate
 from goen.io.files import check_free
 from goen.io.stages import RUN
 from goen.models.placement import find_device
-from goen.studies.own_gate import Evaluated, evaluate
+from goen.studies.given_gate import Evaluated, evaluate
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _open(gate: Gate, name: str, *, labelled: bool) -> tuple[ImageSet, bool]:
         )
     load = partial(open_image_set, size=gate.image_size, pixel_format=gate.pixel_format)
     folder = Path(name)
-    if labelled and folder.is_dir() and {*class_names(folder)} != {*gate.classes}:
+    if labelled and folder.is_dir() and not {*class_names(folder)} & {*gate.classes}:
         note(f"{name} has no folders of the gate's classes: evaluated without labels")
         labelled = False
     return load(name, classes=gate.classes if labelled else ()), labelled

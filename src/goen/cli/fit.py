@@ -12,6 +12,7 @@ from goen.cli.options.own_model import ModelOptions
 from goen.cli.options.study import StudyOptions
 from goen.cli.options.types import OptionalDataset, OptionalModel, OptionalPath, Overwrite
 from goen.cli.output.console import note
+from goen.detectors import make_detector
 from goen.errors import UsageError
 from goen.escaping import visible
 from goen.gate.fitting.summary import fit_summary
@@ -60,8 +61,9 @@ def fit_command(
         fit: the gate, and what it is fitted with.
         out: the folder to write the gate to.
         model: MODULE:FUNCTION, a function that returns the model (the current folder is searched
-            too); hf:FOLDER, a classifier of Hugging Face that save_pretrained wrote; or timm:NAME.
-            hf and timm bring their own size, mean and std, and hf the names of the classes.
+            too); hf:FOLDER, a classifier of Hugging Face that save_pretrained wrote; timm:NAME; or
+            the folder of a run or of a gate, whose network it is. hf and timm bring their own
+            size, mean and std, and hf the names of the classes.
         train: the images the model was trained on. For a model of sound or text: a .npz or
             .safetensors file of its inputs by name (input_ids, attention_mask, input_values),
             with labels; then --held-out and --ood are such files too.
@@ -73,6 +75,7 @@ def fit_command(
     """
     check_free(out, "gate", overwrite=overwrite)
     check_writable(out)
+    make_detector(fit.detector)  # an unknown name, before any image is read
     classes = options.classes
     if len({*classes}) != len(classes):
         raise UsageError(f"--classes must name each class once, got {' '.join(classes)}.")
@@ -94,7 +97,8 @@ def fit_command(
             from goen.cli.options.own_data import split_for  # the studies, which take a second
 
             size = max(options.size or (0,))
-            fitted = fit.fit_split(own, split_for(own, StudyOptions(data=str(data), size=size)))
+            images = StudyOptions(data=str(data), size=size)
+            fitted = fit.fit_split(own, split_for(own, images, evaluates=False))
         given = "FILE" if train is not None and is_tensor_file(train) else "IMAGES"
         following = f"goen score {given} --gate {quote(str(out))}"
         if needs_model(fitted.gate.network):

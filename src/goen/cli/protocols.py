@@ -144,9 +144,11 @@ def _facts(made: Protocol) -> list[str]:
     classes = made.train.classes
     channels, height, width = made.train.image_shape
     bits = 8 * made.train.pixels.dtype.itemsize
+    plural = "1 channel" if channels == 1 else f"{channels} channels"
+    names = [visible(repr(name) if "," in name else name) for name in classes]
     return [
-        f"classes: {len(classes)}: {first_of([visible(name) for name in classes], 20)}",
-        f"images:  {height}×{width} pixels, {channels} channels of {bits} bits",
+        f"classes: {len(classes)}: {first_of(names, 20)}",
+        f"images:  {height}×{width} pixels, {plural} of {bits} bits",
     ]
 
 

@@ -42,9 +42,10 @@ def score_command(
     the gate's size. A gate of grey or multi-band images reads them as such, and NPY and NPZ files
     of one image too. On a terminal it prints a table, the most suspicious image first; to a pipe or
     a file it writes a row per image: path, label, confidence, score, p_value, is_ood, each cue with
-    its p-value, and error, for a file that cannot be read. Exit code 0 if every file was read, 1 if
-    some were not, 2 on any other error. A gate of features (goen fit --features), sound or text
-    scores each row of .npy, .npz, .safetensors and .parquet files.
+    its p-value, properties of the image such as image_brightness if the gate has kept those of its
+    held-out images, and error, for a file that cannot be read. Exit code 0 if every file was read,
+    1 if some were not, 2 on any other error. A gate of features (goen fit --features), sound or
+    text scores each row of .npy, .npz, .safetensors and .parquet files.
 
     For millions of images, --workers N scores with N processes (with Ray, from goen[ray]), and a
     folder as --out holds a file of rows per shard: stopped or killed, the same command continues.
@@ -55,7 +56,7 @@ def score_command(
                  find photos -name '*.jpg' -mtime -1 | goen score - | jq .p_value
                  goen score photos/ --gate my-gate --model my_nets:resnet20
                  goen score photos/ --gate my-gate --model hf:my-vit
-                 goen score photos/ --report page.html
+                 goen score photos/ --report page.html --groups groups.json
                  goen score tile.tif tiles.npz --gate satellite-gate --model my_nets:bands13
                  goen score s3://bucket/photos.parquet --workers 8 --out scores/
 
@@ -70,14 +71,16 @@ def score_command(
     output = output if workers.workers is None else output.for_workers()
     row_format, settings, run = output.row_format, workers.settings(gate, output), workers.run()
     loaded = gate.open(gate.gate)
-    if takes_tensors(loaded) and (output.copy_flagged or output.report):
-        raise UsageError(f"--copy-flagged and --report are for images, not {loaded.inputs}.")
+    if takes_tensors(loaded) and output.of_images:
+        raise UsageError(
+            f"--copy-flagged, --report and --groups are for images, not {loaded.inputs}."
+        )
     stdin = standard_input() if "-" in paths else None
     if stdin is not None and stdin.isatty():
         note("reading paths from standard input, one per line, until Ctrl-D")
     shard_size = workers.images_per_shard(gate.batch_size)
     sources = Sources(paths, loaded, shard_size, workers.image_column, stdin, output.target)
-    page = output.open_report(output.report, loaded, gate.gate) if output.report else None
+    page = output.open_report(loaded, gate.gate)
     copies = FlaggedCopies(output.copy_flagged, paths) if output.copy_flagged else None
     # A progress bar would stand between the rows on the terminal.
     mixed = output.target is None and row_format != "table" and sys.stdout.isatty()
@@ -95,9 +98,8 @@ def score_command(
     if copies is not None:
         images = "1 flagged image" if copies.copied == 1 else f"{copies.copied:,} flagged images"
         note(f"{images} copied to {copies.folder}")
-    if page is not None and output.report is not None:
-        page.write(output.report, overwrite=output.overwrite)
-        note(f"report: {output.report}")
+    if page is not None:
+        output.write_report(page)
     return 1 if summary.counts.unreadable else 0
 
 
@@ -117,11 +119,11 @@ def _opened(
             flagged_only=only,
             overwrite=output.overwrite,
         ) as folder:
-            if folder.records and (output.report or output.copy_flagged):
+            if folder.records and output.of_images:
                 raise UsageError(
                     f"{folder.folder} holds {len(folder.records):,} shards that are scored, which "
-                    "--report and --copy-flagged would lack. Leave these out, or choose another "
-                    "--out."
+                    "--report, --groups and --copy-flagged would lack. Leave these out, or choose "
+                    "another --out."
                 )
             try:
                 yield folder

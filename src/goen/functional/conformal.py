@@ -204,19 +204,23 @@ def threshold_rank(num_held_out: int, false_alarm_rate: float) -> int:
     return rank
 
 
-def required_held_out(false_alarm_rate: float) -> int:
-    """The least number of held-out scores with which a rate can be guaranteed: ceil(1/alpha) - 1.
+def required_held_out(false_alarm_rate: float, rank: int = 1) -> int:
+    """The least number of held-out scores with which a rate can be guaranteed: ceil(k/alpha) - 1.
+
+    Args:
+        false_alarm_rate: alpha, in (0, 1).
+        rank: k, if the threshold is to be the k-th largest score; see ``threshold_rank``.
 
     Example:
-        >>> required_held_out(0.05), required_held_out(0.001)
-        (19, 999)
+        >>> required_held_out(0.05), required_held_out(0.001), required_held_out(0.05, rank=2)
+        (19, 999, 39)
     """
     false_alarm_rate = _rate("A false-alarm rate", false_alarm_rate)
-    needed = max(math.ceil(1 / false_alarm_rate) - 1, 1)
-    # 1 / alpha is rounded; settle it with the comparison that decides.
-    while 1 / (needed + 1) > false_alarm_rate:
+    needed = max(math.ceil(rank / false_alarm_rate) - 1, 1)
+    # k / alpha is rounded; settle it with the comparison that decides.
+    while rank / (needed + 1) > false_alarm_rate:
         needed += 1
-    while needed > 1 and 1 / needed <= false_alarm_rate:
+    while needed > 1 and rank / needed <= false_alarm_rate:
         needed -= 1
     return needed
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from goen.batch import Inputs, count_of, map_parts, take
+from goen.batch import Inputs, count_of, map_parts, parts_of, take
 from goen.checks import check_number
 from goen.data.images.decoding import are_pil_images, image_batches
 from goen.data.images.pixel_format import PixelFormat
@@ -35,9 +35,11 @@ from goen.errors import FitError, UsageError, first_of
 from goen.extraction import BATCH_SIZE, stream
 from goen.features.precomputed import Features, Precomputed, as_features, renamed
 from goen.functional import conformal
+from goen.functional.image_properties import image_properties, property_names
 from goen.functional.ranking import Floats
 from goen.gate.decision import Reference, compare, decide, finite_rows
 from goen.gate.error_rate import Acceptance, AcceptBy, ErrorRate, find_acceptance
+from goen.gate.flagged import FlaggedGroups, deciding_cues, group_features, group_images
 from goen.gate.one_image import NearestImages, TrainingRow
 from goen.gate.prediction import Prediction, concatenate
 from goen.gate.threshold import FitDiagnostics, HeldOut
@@ -289,6 +291,36 @@ class BaseGate:
             for near in self._nearest(outputs, count)
         ]
 
+    def group_flagged(self, images: AnyImages, *, batch_size: int = BATCH_SIZE) -> FlaggedGroups:
+        """The flagged ones among these images in groups, and which of them to label first.
+
+        They are grouped by their features; where they do not fall into groups, there are none. See
+        docs/flagged.md.
+
+        Args:
+            images: as for ``predict``. Their names are their paths, or their numbers.
+            batch_size: as for ``predict``.
+
+        Raises:
+            UsageError: images as in ``predict``.
+        """
+        files = list_files(images) if are_paths(images) else None
+        features, found = [], []
+        for outputs in self._batches(images if files is None else files, batch_size):
+            prediction = self._predict(outputs)
+            flagged = np.flatnonzero(prediction.is_ood)
+            features.append(group_features(outputs)[flagged])
+            found.append(prediction)
+        whole = concatenate(found)
+        rows = np.flatnonzero(whole.is_ood)
+        flagged_ones = whole.take(rows.tolist())
+        return group_images(
+            np.concatenate(features),
+            [str(row if files is None else files[row]) for row in rows],
+            flagged_ones.class_names.tolist(),
+            deciding_cues(flagged_ones),
+        )
+
     def _nearest(self, outputs: Outputs, count: int) -> list[NearestImages]:
         """Those of each image; none of an image for which the network's outputs are not finite."""
         finite, features = finite_rows(outputs, self.detector), self.detector.features
@@ -323,7 +355,12 @@ class BaseGate:
         asked: InputsOption = "images" if isinstance(self.inputs, ImageInputs) else "tensors"
         # The type checker cannot tell that images of Pillow are batches by now.
         batches = as_stream(cast(Images, given), "images", batch_size, asked, self.reading)
-        for outputs in stream(self._running, replace(batches, spec=self.inputs)):
+        parts = stream(
+            self._running,
+            replace(batches, spec=self.inputs),
+            with_properties=bool(self.property_names),
+        )
+        for outputs in parts:
             yield outputs.keep(self.detector.features)
 
     def outputs(self, images: Arrays) -> Outputs:
@@ -348,7 +385,9 @@ class BaseGate:
         with evaluating(network), full_precision(), torch.inference_mode():
             outputs: Outputs = network(map_parts(lambda part: part.to(device), shown))
             found = outputs.keep(self.detector.features).cpu()
-            return found if count else found[:0]
+        if self.property_names:
+            found = replace(found, properties=image_properties(parts_of(shown)[""]).cpu())
+        return found if count else found[:0]
 
     @property
     def _running(self) -> nn.Module:
@@ -366,6 +405,13 @@ class BaseGate:
     def has_cue_p_values(self) -> bool:
         """Whether predictions have a p-value for each cue."""
         return self.held_out.cues is not None
+
+    @property
+    def property_names(self) -> tuple[str, ...]:
+        """The properties of images that predictions have: those of the held-out images."""
+        if self.held_out.properties is None:
+            return ()
+        return property_names(self._images.channels)
 
     @cached_property
     def threshold_tensor(self) -> Tensor:
@@ -398,6 +444,9 @@ class BaseGate:
             num_held_out=self.num_held_out,
             grouped=self.held_out.groups is not None,
             accepted=accepted,
+            properties={}
+            if outputs.properties is None
+            else dict(zip(self.property_names, outputs.properties.numpy().T, strict=True)),
         )
 
     def _checked(self, given: Arrays) -> Inputs:

@@ -29,6 +29,7 @@ from goen.gate.fitting.fit import fit_gate, gate_network, own_classes, read_own_
 from goen.gate.fitting.groups import Groups
 from goen.gate.fitting.sets import FitSets, open_paths
 from goen.gate.fitting.update import update_gate
+from goen.gate.group_p_values import group_p_values
 from goen.gate.storage.pickling import Pickled, gate_contents, read_contents
 from goen.gate.storage.saving import load_gate, save_gate
 from goen.models.placement import full_precision
@@ -211,6 +212,7 @@ class Gate(BaseGate):
     # Functions of their own modules, which document them.
     update = update_gate
     with_engine = choose_engine
+    group_p_values = group_p_values
     save = save_gate
     export = write_onnx
 

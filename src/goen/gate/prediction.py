@@ -32,7 +32,7 @@ Shown: TypeAlias = ImageSet | Tensor | NDArray[Any] | Sequence[Image.Image | Pat
 _THUMBNAIL = 96
 _ARRAYS = (
     *("label", "confidence", "score", "p_value", "probability", "is_ood"),
-    *("cues", "cue_p_values", "paths", "accepted"),
+    *("cues", "cue_p_values", "paths", "accepted", "properties"),
 )
 # Of a prediction in a line each.
 _PRINTED = 10
@@ -65,6 +65,11 @@ class Prediction:
         paths: of the files, if it was made from files or a folder.
         accepted: of a gate with an error rate: whether the class may be used, as of ID images at
             most that share of the accepted ones is misclassified; no flagged image is accepted.
+        properties: of the images themselves, by name, such as ``brightness``: what
+            ``goen.functional.image_properties`` measures. None of a gate that was saved before it
+            kept those of its held-out images, or that takes no images.
+        weighted: whether p-values and decisions are those under a declared shift: see
+            ``goen.DeclaredShift``.
 
     ``prediction[0]`` is that of the first image, ``prediction[:10]`` that of the first ten.
 
@@ -88,6 +93,8 @@ class Prediction:
     grouped: bool = False
     paths: NDArray[np.str_] | None = None
     accepted: NDArray[np.bool_] | None = None
+    properties: Mapping[str, Floats] = field(default_factory=dict)
+    weighted: bool = False
 
     def __len__(self) -> int:
         return len(self.label)
@@ -177,10 +184,12 @@ class Prediction:
             *accepted,
             *self.cues.values(),
             *self.cue_p_values.values(),
+            *self.properties.values(),
         ]
         names = row_columns(
             [*self.cues],
             [*self.cue_p_values],
+            [*self.properties],
             probability=bool(probability),
             accepted=bool(accepted),
         )
@@ -257,7 +266,8 @@ class Prediction:
         found; a ``GoenWarning`` gives the numbers then.
 
         Raises:
-            UsageError: ``q`` is not between 0 and 1, or the held-out images come in groups.
+            UsageError: ``q`` is not between 0 and 1, the held-out images come in groups, or the
+                p-values are weighted.
         """
         from scipy.stats import false_discovery_control  # slow to import
 
@@ -266,6 +276,11 @@ class Prediction:
             raise UsageError(
                 "The held-out images of this gate come in groups, and false-discovery control is "
                 "valid for p-values of images that were drawn independently: use is_ood."
+            )
+        if self.weighted:
+            raise UsageError(
+                "These p-values are weighted for a declared shift, and share their weights: "
+                "false-discovery control is not valid for them. Use is_ood."
             )
         # Conformal p-values are fractions, so both sides are often equal but for rounding;
         # fractions that differ, differ by far more than this tolerance.
@@ -311,13 +326,19 @@ def _combined(
 
 
 def row_columns(
-    cues: Sequence[str], explained: Sequence[str], *, probability: bool, accepted: bool = False
+    cues: Sequence[str],
+    explained: Sequence[str],
+    properties: Sequence[str] = (),
+    *,
+    probability: bool,
+    accepted: bool = False,
 ) -> list[str]:
     """The columns of a row, but for ``error``.
 
     Args:
         cues: their names.
         explained: those with p-values.
+        properties: of the images.
         probability: whether there is one.
         accepted: whether the gate has an error rate.
 
@@ -332,6 +353,7 @@ def row_columns(
         *(["accepted"] if accepted else []),
         *(f"cue_{name}" for name in cues),
         *map(p_value_column, explained),
+        *map(property_column, properties),
     ]
 
 
@@ -342,6 +364,11 @@ def p_value_column(cue: str) -> str:
     and one called ``value_`` with two.
     """
     return f"p_{cue}" + "_" * (cue.rstrip("_") == "value")
+
+
+def property_column(name: str) -> str:
+    """The column of a property of the images: ``image_`` and its name."""
+    return f"image_{name}"
 
 
 def cue_of(column: str) -> str:

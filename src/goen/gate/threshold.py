@@ -63,6 +63,8 @@ class HeldOut:
             if each image was drawn for itself.
         confidence: ``(n,)``, of the classifier in its label, for an error rate.
         wrong: ``(n,)``, whether that label is wrong, if the true ones are known.
+        properties: ``(n, P)``, see ``goen.functional.image_properties``; of images alone, and not
+            of gates saved before there were any. A monitor compares new images with them.
     """
 
     scores: Floats
@@ -71,6 +73,7 @@ class HeldOut:
     groups: NDArray[np.int64] | None = None
     confidence: Floats | None = None
     wrong: NDArray[np.bool_] | None = None
+    properties: Floats | None = None
 
     def __post_init__(self) -> None:
         order = np.argsort(self.scores, kind="stable")
@@ -88,6 +91,7 @@ class HeldOut:
         *,
         answers: Answers | None = None,
         rounding: float,
+        properties: Tensor | None = None,
         groups: NDArray[np.int64] | None = None,
     ) -> Self:
         """The scores of cues ``(n, K)``, increased by a tolerance above numerical noise.
@@ -98,12 +102,14 @@ class HeldOut:
             answers: of the classifier to the same images, if they are known.
             rounding: the largest difference measured between scores of an image alone and in a
                 batch.
+            properties: of the same images, if they are images.
             groups: of the same images, any numbers, if they come in groups.
         """
         scores = conformal.with_tolerance(detector.score_cues(cues).numpy(), rounding)
         numbers = None if groups is None else np.unique(groups, return_inverse=True)[1]
         labels, confidence, wrong = answers or Answers()
-        return cls(scores, labels, cues.numpy(), numbers, confidence, wrong)
+        measured = None if properties is None else properties.numpy()
+        return cls(scores, labels, cues.numpy(), numbers, confidence, wrong, measured)
 
     @property
     def answers(self) -> Answers:

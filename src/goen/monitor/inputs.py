@@ -12,9 +12,10 @@ from goen.functional import conformal
 from goen.functional.conformal import Numbers
 from goen.functional.ranking import Floats
 from goen.gate import Gate, Prediction
+from goen.gate.prediction import property_column
 from goen.gate.threshold import engine_tolerance, tie_tolerance
 from goen.io.manifest import JsonObject, Manifest
-from goen.monitor.state import CLASS, SCORE
+from goen.monitor.state import CLASS, PROPERTY, SCORE
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +29,7 @@ class MonitoredGate:
         held_out_labels: ``(n,)``, of a gate with a threshold per class; else ``None``.
         has_labels: whether the predicted class is followed: the labels of the held-out images are
             known.
+        properties: of the images, those that are followed.
     """
 
     classes: tuple[str, ...]
@@ -35,10 +37,11 @@ class MonitoredGate:
     held_out_scores: Floats
     held_out_labels: NDArray[np.int64] | None
     has_labels: bool
+    properties: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, gate: Gate) -> "MonitoredGate":
-        """That of a gate."""
+    def of(cls, gate: Gate, *, properties: bool = True) -> "MonitoredGate":
+        """That of a gate, with the properties of its images or without."""
         held_out = gate.held_out
         if held_out.groups is not None:
             raise UsageError(
@@ -46,7 +49,8 @@ class MonitoredGate:
                 "images and a stream that were drawn one by one: fit a gate without groups."
             )
         names = gate.detector.cue_names
-        taken = {SCORE, CLASS} & {*names}
+        followed = gate.property_names if properties else ()
+        taken = {SCORE, CLASS, *map(property_stream, followed)} & {*names}
         if taken:
             raise UsageError(
                 f"This gate has a cue called {taken.pop()!r}, which is a monitor's name for "
@@ -58,11 +62,12 @@ class MonitoredGate:
             held_out_scores=held_out.scores,
             held_out_labels=held_out.labels if gate.per_class else None,
             has_labels=held_out.labels is not None,
+            properties=followed,
         )
 
     def same_as(self, other: "MonitoredGate") -> bool:
         """Whether both are of one gate."""
-        named = ("classes", "cues", "has_labels")
+        named = ("classes", "cues", "has_labels", "properties")
         arrays = ("held_out_scores", "held_out_labels")
         return all(getattr(self, n) == getattr(other, n) for n in named) and all(
             np.array_equal(getattr(self, n), getattr(other, n)) for n in arrays
@@ -76,6 +81,12 @@ class MonitoredGate:
         """
         if prediction.classes != self.classes or tuple(prediction.cues) != self.cues:
             raise self._other("it has other classes or cues")
+        if not {*self.properties} <= {*prediction.properties}:
+            raise UsageError(
+                "This monitor follows properties of the images, and the prediction has none: give "
+                "it what gate.predict returns, or make it with Monitor(gate, properties=False). "
+                "Nothing was counted."
+            )
         labels = np.asarray(prediction.label)
         score = np.asarray(prediction.score, dtype=np.float64)
         if np.isnan(score).any():
@@ -84,7 +95,7 @@ class MonitoredGate:
         values = {SCORE: score, **prediction.cues}
         if self.has_labels:
             values[CLASS] = class_values(labels, self.classes)
-        return values
+        return values | {property_stream(n): prediction.properties[n] for n in self.properties}
 
     def _check_p_values(self, score: Floats, labels: NDArray[np.int64], p_values: Floats) -> None:
         """The gate's p-value of a score is that of its held-out images: another gate's is not.
@@ -142,6 +153,10 @@ class MonitoredGate:
                 name: np.array([_number(row, f"cue_{name}") for row in parsed])
                 for name in self.cues
             }
+            properties = {
+                name: np.array([row.number(property_column(name)) for row in parsed])
+                for name in self.properties
+            }
             p_values = np.array([row.number("p_value") for row in parsed])
             flagged = np.array([row.flag("is_ood") for row in parsed], dtype=bool)
         except KeyError as error:
@@ -157,7 +172,18 @@ class MonitoredGate:
             is_ood=flagged,
             cues=cues,
             classes=self.classes,
+            properties=properties,
         )
+
+
+def property_stream(name: str) -> str:
+    """The name of the stream of a property of the images: a cue may be called ``entropy``, too.
+
+    Example:
+        >>> property_stream("brightness")
+        'image brightness'
+    """
+    return PROPERTY + name
 
 
 def class_values(labels: NDArray[np.int64], classes: Sequence[str]) -> Floats:
@@ -183,10 +209,14 @@ def _number(row: Manifest, name: str) -> float:
     return row.number(name)
 
 
-def held_out_values(gate: Gate) -> dict[str, Floats]:
+def held_out_values(gate: Gate, *, properties: bool = True) -> dict[str, Floats]:
     """The held-out images of a gate, by stream: scores without the threshold's tolerance.
 
     The tolerance would make every new image look a little more ordinary than the held-out ones.
+
+    Args:
+        gate: whose.
+        properties: with those of the images, if it has kept them.
 
     Raises:
         UsageError: the gate was saved without the cues of its held-out images.
@@ -201,6 +231,10 @@ def held_out_values(gate: Gate) -> dict[str, Floats]:
     values |= dict(zip(gate.detector.cue_names, cues.T, strict=True))
     if gate.held_out.labels is not None:
         values[CLASS] = class_values(gate.held_out.labels, gate.classes)
+    kept = gate.held_out.properties
+    if properties and kept is not None:
+        names = map(property_stream, gate.property_names)
+        values |= dict(zip(names, kept.T, strict=True))
     return values
 
 

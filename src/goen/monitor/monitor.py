@@ -38,9 +38,10 @@ class Monitor:
     Ville's inequality, see docs/monitor.md. With ``average_run_length`` the mean number of images
     until a false alarm is bounded instead.
 
-    It follows the gate's score, each of its cues, and the predicted class. The guarantee holds for
-    all of them together. An alarm says that the images have changed, not that they are bad; and
-    images that depend on each other, such as frames of one video, are not exchangeable.
+    It follows the gate's score, each of its cues, the predicted class, and plain properties of the
+    images, such as how bright they are. The guarantee holds for all of them together. An alarm says
+    that the images have changed, not that they are bad; and images that depend on each other, such
+    as frames of one video, are not exchangeable.
 
     Args:
         gate: whose predictions are followed.
@@ -48,6 +49,8 @@ class Monitor:
             nor ``average_run_length`` is given.
         seed: of the random numbers that break ties.
         average_run_length: bound the mean number of images until a false alarm instead.
+        properties: follow those of the images, too, if the gate has kept those of its held-out
+            images; predictions must have them then (``gate.predict``).
 
     Raises:
         UsageError: an invalid number, or a gate that was saved without its held-out cues.
@@ -72,13 +75,14 @@ class Monitor:
         seed: int = 0,
         *,
         average_run_length: int | None = None,
+        properties: bool = True,
     ) -> None:
         guarantee = _guarantee(alarm_probability, average_run_length)
-        values = held_out_values(gate)
+        values = held_out_values(gate, properties=properties)
         # Half of the allowed false alarms for the score, the rest in equal parts.
         weights = {name: 0.5 / (len(values) - 1) for name in values} | {SCORE: 0.5}
         streams = begin(values, weights, {CLASS}, seed=seed, starts=guarantee.starts)
-        self.gate, self.guarantee = MonitoredGate.of(gate), guarantee
+        self.gate, self.guarantee = MonitoredGate.of(gate, properties=properties), guarantee
         self.streams, self.flags = streams, _NO_FLAGS
 
     @classmethod

@@ -30,6 +30,7 @@ from goen.monitor.streams import Stream, Streams
 
 FORM = 1
 _KEY = "goen_monitor"
+_GATE = ("classes", "cues", "has_labels", "properties")
 _MIXTURE = ("capital", "joined", "gains", "lowest", "since")
 
 
@@ -56,8 +57,7 @@ def monitor_bytes(monitor: MonitorParts, extra: JsonObject | None = None) -> byt
         "log_e_value": monitor.streams.log_e_value.tolist(),
         "streams": [asdict(stream) for stream in monitor.streams.streams],
         "change_points": [f and asdict(f) for f in monitor.streams.change_points],
-        "gate": monitor.gate
-        and {name: getattr(monitor.gate, name) for name in ("classes", "cues", "has_labels")},
+        "gate": monitor.gate and {name: getattr(monitor.gate, name) for name in _GATE},
         "extra": extra or {},
     }
     text = json.dumps(manifest, ensure_ascii=False, allow_nan=False)
@@ -192,6 +192,7 @@ def _gate(manifest: Manifest, tensors: Tensors) -> MonitoredGate | None:
         held_out_scores=tensors.of_shape("held_out_scores", ("images",), torch.float64).numpy(),
         held_out_labels=labels,
         has_labels=part.flag("has_labels"),
+        properties=part.texts("properties") if "properties" in part else (),
     )
 
 

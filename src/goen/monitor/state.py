@@ -12,6 +12,8 @@ from goen.functional.ranking import Floats
 SCORE = "score"
 CLASS = "predicted class"
 """The names of two streams; the others are called as the cues that they follow."""
+PROPERTY = "image "
+"""What the name of a stream begins with that follows a property of the images."""
 FLAGGED_WINDOW = 1000
 """The share flagged is that of so many last images."""
 
@@ -194,11 +196,23 @@ class MonitorState:
 def change(stream: str, found: ChangePoint) -> str:
     """In which way a stream has moved, for people."""
     # Classes are numbered, but none is higher than another.
-    return "another mix of classes" if stream == CLASS else _WORDS[found.direction]
+    if stream == CLASS:
+        return "another mix of classes"
+    words = dict(_WORDS)
+    if stream.startswith(PROPERTY):
+        words |= _PROPERTY_WORDS.get(stream.removeprefix(PROPERTY), {})
+    return words[found.direction]
 
 
 _WORDS: Mapping[Direction, str] = {
     "higher": "higher values",
     "lower": "lower values",
     "shape": "another distribution",
+}
+_PROPERTY_WORDS: Mapping[str, Mapping[Direction, str]] = {
+    "brightness": {"higher": "brighter", "lower": "darker"},
+    "contrast": {"higher": "more contrast", "lower": "less contrast"},
+    "sharpness": {"higher": "sharper, or noisier", "lower": "less sharp"},
+    "entropy": {"higher": "more different grey values", "lower": "fewer different grey values"},
+    "colour": {"higher": "more colourful", "lower": "less colourful"},
 }

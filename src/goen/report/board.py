@@ -29,7 +29,7 @@ _MOST_NAMED = 8
 BOARD_COLUMNS = ("OpenOOD board: near", "OpenOOD board: far")
 
 _RANK = (
-    "Mean rank: 1 is best, among all methods on the same network, over {sets} of a kind that "
+    "Mean rank: 1 is best, among so many methods on the same network, over {sets} of a kind that "
     "calibrates no method, as far as the network has them. Where networks of several seeds were "
     "measured, over the seeds that have every method."
 )
@@ -290,7 +290,7 @@ def _data_table(data: str, boards: Sequence[NetworkBoard], *, whole: bool) -> Ta
         theirs = "OpenOOD board alone: not measured here"
         rows += [Row(title, (*empty, *cells), theirs) for title, cells in published_alone().items()]
     columns = [
-        *(["network"] if whole else []), "mean rank", *groups, *sets, "seeds",
+        *(["network"] if whole else []), "mean rank", "among", *groups, *sets, "seeds",
         "fit and score s", "needs", *(BOARD_COLUMNS if beside else ()),
     ]  # fmt: skip
     ranked = [
@@ -346,10 +346,10 @@ def _rows(
     ]
     numbers += [marked([e.cell([[name]]) for e in entries], higher_is_better=True) for name in sets]
     ranked = marked([Cell(ranks.get(e.key), ".1f") for e in entries], higher_is_better=False)
-    rows = []
+    among, rows = Cell(len(ranks) or None, ".0f"), []
     for entry, rank, *measured in zip(entries, ranked, *numbers, strict=True):
         cells = [
-            *([Cell(text=board.title)] if whole else []), rank, *measured,
+            *([Cell(text=board.title)] if whole else []), rank, among, *measured,
             Cell(text=", ".join(map(str, entry.by_seed))), Cell(entry.seconds, ".2f"),
             Cell(text=", ".join(entry.needs)),
         ]  # fmt: skip

@@ -11,7 +11,7 @@ from goen.report.figures.bench import Scored, risk_by_kind
 from goen.report.run_folder import RunFolder
 from goen.report.table import Cell, Table, marked
 from goen.report.texts import text_of
-from goen.studies.evaluate import WRONG
+from goen.studies.rows import WRONG
 
 _COLUMNS = {
     "error_auroc": ("AUROC of errors", True),

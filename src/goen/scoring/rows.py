@@ -44,6 +44,7 @@ def score_columns(gate: Gate) -> list[str]:
     return row_columns(
         detector.cue_names,
         explained,
+        gate.property_names,
         probability=detector.has_probability,
         accepted=gate.error_rate is not None,
     )

@@ -11,8 +11,9 @@ from goen.data.protocol import Protocol
 from goen.errors import UsageError
 from goen.io.results import Result, write_results, write_scores
 from goen.io.stages import Stages, alone_in, summarised
-from goen.studies.evaluate import Arrays, GateEvaluation, paired_tests, summary_of
 from goen.studies.experiment import TrainingOptions
+from goen.studies.gate_evaluation import GateEvaluation
+from goen.studies.rows import Arrays, paired_tests, summary_of
 from goen.studies.run import RunConfig, evaluated_run
 
 _log = getLogger(__name__)

@@ -18,6 +18,7 @@ from goen.io.results import Result
 from goen.io.stages import Stages, alone_in
 from goen.studies.compare import Asked, compare
 from goen.studies.experiment import AS_PRESET, TrainingOptions
+from goen.studies.given_bench import compare_given
 from goen.studies.methods import (
     METHODS,
     Method,
@@ -26,8 +27,8 @@ from goen.studies.methods import (
     fit_detector,
     with_tuned,
 )
-from goen.studies.own import compare_given
 from goen.studies.pretrained import PretrainedExperiment, can_be_pretrained
+from goen.training.probe import BATCH_SIZE
 
 _log = getLogger(__name__)
 METHODS_TUNED = frozenset(key for key, method in METHODS.items() if method.section == "tuned")
@@ -99,7 +100,14 @@ def bench(
         probed = PretrainedExperiment(protocol, store, seed=config.seed, device=config.device)
         (network,) = probed.members(AS_PRESET)
         return compare_given(
-            network, protocol, config.methods, out, store, tune=config.tune, command=command
+            network,
+            protocol,
+            config.methods,
+            out,
+            store,
+            tune=config.tune,
+            command=command,
+            batch_size=BATCH_SIZE,
         ).results
     methods, skipped = _chosen(config, extra_methods)
     experiment = config.experiment(protocol, stages or Stages.beside(out))

@@ -16,7 +16,8 @@ from goen.io.results import Result, read_results, read_scores, write_results, wr
 from goen.io.stages import summarised
 from goen.metrics import Ranking, rank_methods
 from goen.studies.base import BaseExperiment
-from goen.studies.evaluate import (
+from goen.studies.methods import Method
+from goen.studies.rows import (
     WRONG,
     Arrays,
     error_rows,
@@ -26,7 +27,6 @@ from goen.studies.evaluate import (
     paired_tests,
     summary_of,
 )
-from goen.studies.methods import Method
 
 _log = getLogger(__name__)
 # Options that another call into the same folder may change: its methods are added.

@@ -16,10 +16,10 @@ from goen.io.stages import Stages, alone_in, summarised
 from goen.models import Backbone
 from goen.outputs import Outputs
 from goen.studies.ablate import VARIANTS, AblateConfig
-from goen.studies.evaluate import summary_of
 from goen.studies.experiment import AS_PRESET
 from goen.studies.methods import labels_of
 from goen.studies.networks import EpochRecord, write_epochs
+from goen.studies.rows import summary_of
 
 _log = getLogger(__name__)
 

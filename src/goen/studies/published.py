@@ -15,7 +15,7 @@ from goen.io.json_files import json_object
 from goen.io.manifest import Manifest
 from goen.io.provenance import hardware, versions
 from goen.metrics import ood_metrics
-from goen.studies.evaluate import evaluation_sets
+from goen.studies.rows import evaluation_sets
 
 PUBLISHED = "published.json"
 TEST = "test"

@@ -23,11 +23,12 @@ from goen.io.results import Origin, Result, write_results
 from goen.io.stages import Stages, alone_in, summarised
 from goen.outputs import Outputs
 from goen.studies.base import BaseExperiment
-from goen.studies.evaluate import error_rows, gate_arrays, id_rows, summary_of
 from goen.studies.experiment import TrainingOptions
+from goen.studies.gate_evaluation import gate_arrays
 from goen.studies.given import GivenExperiment, GivenNetwork, detector_methods, identity
+from goen.studies.given_gate import Evaluated, gate_origin, require_others
 from goen.studies.methods import METHODS, Method, check_calibration
-from goen.studies.own_gate import Evaluated, gate_origin, require_others
+from goen.studies.rows import error_rows, id_rows, summary_of
 
 _log = getLogger(__name__)
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from goen.batch import parts_of
 from goen.checks import check_choice, check_number
 from goen.data.imageset import ImageSet
 from goen.data.input_spec import ImageInputs
@@ -19,8 +21,10 @@ from goen.detectors import Detector, Goen
 from goen.detectors.registry import BEST
 from goen.detectors.tuned import TUNED
 from goen.errors import UsageError, warn
+from goen.extraction import BATCH_SIZE
 from goen.features.package_networks import PRETRAINED, is_installed
 from goen.functional.conformal import threshold
+from goen.functional.image_properties import image_properties
 from goen.gate import Gate, HeldOut
 from goen.gate.decision import require_finite
 from goen.gate.fitting.near_copies import TrainingRows, describe_near_copies
@@ -34,8 +38,8 @@ from goen.models import Representation
 from goen.models.flip_averaging import FlipAveraged
 from goen.outputs import Outputs
 from goen.studies.base import BaseExperiment, FittedMethod
-from goen.studies.evaluate import GateEvaluation, evaluate_gate, summary_of
 from goen.studies.experiment import AS_PRESET, TrainingOptions
+from goen.studies.gate_evaluation import GateEvaluation, evaluate_gate
 from goen.studies.methods import (
     METHODS,
     Method,
@@ -46,6 +50,7 @@ from goen.studies.methods import (
 from goen.studies.networks import write_epochs
 from goen.studies.presets import Budget, Preset, choose_preset
 from goen.studies.pretrained import PretrainedExperiment, can_be_pretrained
+from goen.studies.rows import summary_of
 from goen.training.fine_tuning import FineTuning, Tuned
 from goen.training.probe import BACKBONE
 
@@ -297,6 +302,7 @@ def gate_of(
             detector,
             detector.cues(outputs),
             answers=Answers.of(detector, outputs, labels_of(held_out.labels)),
+            properties=_properties(held_out),
             rounding=tried.rounding(detector),
         ),
         false_alarm_rate=false_alarm_rate,
@@ -307,3 +313,9 @@ def gate_of(
         metadata={**metadata, "splits": {role: part.to_json() for role, part in sets.items()}},
         image_hashes={role: image_hashes(part.digests) for role, part in sets.items()},
     )
+
+
+def _properties(images: ImageSet) -> Tensor:
+    """Of all images, ``(N, P)``."""
+    batches = as_stream(images, images.name, BATCH_SIZE)
+    return torch.cat([image_properties(parts_of(batch)[""]) for batch, _ in batches])

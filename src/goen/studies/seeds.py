@@ -8,10 +8,10 @@ from goen.data.protocol import Protocol
 from goen.errors import UsageError
 from goen.io.results import Result, write_results
 from goen.io.stages import Stages, alone_in, summarised
-from goen.studies.evaluate import summary_of
 from goen.studies.methods import METHODS
 from goen.studies.networks import EpochRecord, write_epochs
 from goen.studies.presets import SEEDS
+from goen.studies.rows import summary_of
 from goen.studies.run import RunConfig, evaluated_run
 
 _log = getLogger(__name__)

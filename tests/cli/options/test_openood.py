@@ -30,7 +30,7 @@ def test_its_rows_over_its_runs(place: Path, capsys: pytest.CaptureFixture[str])
     (place / "out" / "openood.csv").write_text("of an earlier call")
     assert main(command) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "87.58 91.21" in text  # Energy on the board
+    assert "87.58 n/a" in text  # Energy on the board: here all near sets, and one far set
     assert "mean ± population standard deviation over 2 runs" in text
     with (place / "out" / "openood.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -48,6 +48,24 @@ def test_its_rows_over_its_runs(place: Path, capsys: pytest.CaptureFixture[str])
     assert (place / "out" / "s0" / "report.html").is_file()
 
 
+def test_one_checkpoint_with_shifted_images(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bench", "--openood", str(place / "data"), "--full-spectrum", "--methods", "energy"]
+    command += [
+        "--weights",
+        str(place / "results" / "s0" / "best.ckpt"),
+        "--out",
+        str(place / "fs"),
+    ]
+    assert main(command) == 0
+    shown = capsys.readouterr()
+    text = " ".join(shown.out.split())
+    assert "OpenOOD 1.5, cifar10, full-spectrum" in text
+    assert "87.58" not in text  # the board's, without shifted images
+    assert f"report: {place / 'fs' / 'report.html'}" in shown.err.replace("\n", "")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -56,6 +74,7 @@ def test_its_rows_over_its_runs(place: Path, capsys: pytest.CaptureFixture[str])
         (["--weights", "data"], "data has no checkpoints s*/best.ckpt"),
         (["--weights", "results", "--data", "cifar10"], "leave out --data, --ood"),
         (["--weights", "results", "--train", "x"], "leave out --train and the other sets"),
+        (["--weights", "results", "--tune-on", "tin"], "name the methods with _tuned"),
         (["--weights", "results", "--seed", "3"], "A given model is not trained"),
         (["--weights", "results", "--benchmark", "cifar100"], "train_cifar100.txt is not there"),
     ],

@@ -1,6 +1,7 @@
 """Folders nobody prepared: broken files, copies, other sizes and formats, few images."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 from PIL import Image
 
 from goen.data import Protocol
-from goen.data.protocols.opening import open_plan
+from goen.data.images.pixel_format import PixelFormat
+from goen.data.protocols.opening import _choose_format, _sample, open_plan
 from goen.data.protocols.plan import Plan
 from goen.errors import DataCorrupt, UsageError
 from tests.data.protocols.folders import write_classes, write_images
@@ -168,3 +170,97 @@ def test_a_folder_without_readable_images_is_refused(tmp_path: Path) -> None:
         Protocol.from_folder(tmp_path)
     with pytest.raises(UsageError, match="is neither a folder, nor a file with a stack"):
         open_plan(Plan("p", tmp_path / "nowhere"))
+
+
+def test_images_in_several_classes_are_kept_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_classes(tmp_path / "photos", {"a": 80, "b": 80}, side=32)
+    shutil.copy(folder / "a" / "0-0.png", folder / "a" / "again.png")  # of one class
+    assert not open_plan(Plan.of_folder(folder)).warnings
+    shutil.copy(folder / "a" / "0-1.png", folder / "b" / "too.png")
+    warning, *_ = open_plan(Plan.of_folder(folder)).warnings
+    assert warning in caplog.text
+    start = (
+        "photos: 1 image lies in several classes, of which at most one is right; they are kept: "
+    )
+    assert warning.startswith(start)
+    assert {*warning.removeprefix(start)[:-1].split(" = ")} == {"a/0-1.png", "b/too.png"}
+    for number in range(2, 12):
+        shutil.copy(folder / "a" / f"0-{number}.png", folder / "b" / f"copy {number}.png")
+    warning, *_ = open_plan(Plan.of_folder(folder)).warnings
+    assert "photos: 11 images lie in several classes" in warning
+    assert warning.count(" = ") == 10
+
+
+@pytest.mark.parametrize("count", [10, 11])
+def test_at_most_ten_copies_are_named(tmp_path: Path, count: int) -> None:
+    for seed, part in enumerate(("train", "val", "test")):
+        write_classes(tmp_path / "p" / part, {"a": 20, "b": 20}, seed=seed, side=32)
+    write_images(tmp_path / "ood", 3, seed=9)
+    for number in range(count):
+        copied = tmp_path / "p" / "train" / "a" / f"0-{number}.png"
+        shutil.copy(copied, tmp_path / "ood" / f"copy {number:02}.png")
+    plan = replace(Plan.of_folder(tmp_path / "p"), ood={"far": {"ood": tmp_path / "ood"}})
+    opened = open_plan(plan)
+    assert len(opened.ood["far"]["ood"].images) == 3
+    (warning,) = opened.warnings
+    assert warning.startswith(f"ood shares {count} of its {count + 3} images with train, pixel")
+    assert warning.count("copy ") == 10
+    assert warning.endswith(".png, ....") == (count > 10)
+
+
+def write_bands(folder: Path, channels: int, dtype: str, side: int = 128) -> None:
+    rng = np.random.default_rng(channels)
+    for name in ("a", "b"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for number in range(4):
+            pixels = rng.integers(0, np.iinfo(dtype).max, (side, side, channels)).astype(dtype)
+            np.save(folder / name / f"{channels} {number}.npy", pixels)
+
+
+@pytest.mark.parametrize(
+    ("channels", "dtype", "chosen"),
+    [
+        (1, "uint8", (1, 8)),
+        (2, "uint8", (3, 8)),  # with transparency, as is that of four
+        (3, "uint8", (3, 8)),
+        (4, "uint8", (3, 8)),
+        (5, "uint8", (5, 8)),
+        (2, "uint16", (2, 16)),
+        (4, "uint16", (4, 16)),
+    ],
+)
+def test_bands_are_kept_unless_they_may_be_transparency(
+    tmp_path: Path, channels: int, dtype: str, chosen: tuple[int, int]
+) -> None:
+    write_bands(tmp_path, channels, dtype)
+    found = _choose_format(tmp_path, None)
+    assert (found.channels, found.bits) == chosen
+
+
+def test_bands_of_different_numbers_are_read_in_colour(tmp_path: Path) -> None:
+    write_bands(tmp_path, 5, "uint8")
+    write_bands(tmp_path, 6, "uint8")
+    assert _choose_format(tmp_path, None) == PixelFormat(3, 8)
+
+
+@pytest.mark.parametrize(("channels", "side"), [(1, 96), (3, 128)])
+def test_only_images_in_colour_may_be_larger_for_a_pretrained_network(
+    tmp_path: Path, channels: int, side: int
+) -> None:
+    write_bands(tmp_path, channels, "uint8")
+    opened = open_plan(Plan("p", tmp_path), largest_side=224)
+    assert opened.roles["train"].images.image_shape == (channels, side, side)
+    assert opened.chosen[0].startswith(f"Images are read at {side}×{side}, ")
+
+
+@pytest.mark.parametrize(("count", "looked_at"), [(4, 4), (5, 3), (8, 4), (9, 3)])
+def test_some_files_evenly_spread_are_looked_at(
+    tmp_path: Path, count: int, looked_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("goen.data.protocols.opening._LOOKED_AT", 4)
+    write_images(tmp_path / "a", count, side=8)
+    found = _sample(tmp_path, ("a", "none"))
+    assert len(found) == looked_at
+    assert found == sorted((tmp_path / "a").iterdir())[:: -(-count // 4)]

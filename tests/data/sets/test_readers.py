@@ -12,8 +12,18 @@ import scipy.io
 from PIL import Image
 
 from goen.data import load_set
+from goen.data.sets import readers
 from goen.data.sets.catalogue import (
     CIFAR10_CLASSES,
+)
+from goen.data.sets.readers import (
+    Members,
+    cifar_records,
+    class_folders,
+    idx_files,
+    read_files,
+    stack_file,
+    unreadable,
 )
 from goen.errors import DataCorrupt
 from tests.data.cifar10_files import TEST, TRAIN, lay_out
@@ -289,3 +299,117 @@ def test_svhn_labels_outside_their_range_are_said(
     scipy.io.savemat(tmp_path / "test_32x32.mat", {"X": X, "y": np.array([[-37.5]])})
     with pytest.raises(DataCorrupt, match=r"y should hold 1\.\.10"):
         load_set("svhn", data_dir=tmp_path)
+
+
+def idx(count: int, side: int, labels: int, magic: int = 2051, extra: int = 0) -> Members:
+    pixels = bytes(range(count * side * side)) + bytes(extra)
+    images = struct.pack(">4i", magic, count, side, side) + pixels
+    return [("images", images), ("labels", struct.pack(">2i", 2049, labels) + bytes(labels))]
+
+
+def test_an_idx_file_is_whole_to_the_byte() -> None:
+    ((images, labels),) = idx_files(idx(1, 2, 1))
+    assert images.shape == (1, 3, 6, 6)
+    assert images[0, 1, 2:4, 2:4].tolist() == [[0, 1], [2, 3]]
+    assert labels.tolist() == [0]
+    wrong = (idx(1, 2, 2), idx(2, 2, 1), idx(0, 2, 0), idx(1, 2, 1, 2050), idx(1, 2, 1, extra=1))
+    short = [("images", idx(1, 2, 1)[0][1][:-1]), idx(1, 2, 1)[1]]
+    for files in (*wrong, short):
+        with pytest.raises(DataCorrupt, match="images is not a whole IDX file"):
+            idx_files(files)
+
+
+def test_a_record_has_its_class_before_its_pixels() -> None:
+    one = bytes([7, 4, *(n % 256 for n in range(3072))])
+    ((images, labels),) = cifar_records([("a", one * 2)], label_bytes=2)
+    assert labels.tolist() == [4, 4]
+    assert images.shape == (2, 3, 32, 32)
+    assert images[1].ravel().tolist() == [n % 256 for n in range(3072)]
+    for content in (b"", one[:-1]):
+        with pytest.raises(DataCorrupt, match="records of 3,074 bytes were expected"):
+            cifar_records([("a", content)], label_bytes=2)
+
+
+def test_a_file_may_have_just_as_many_bytes_as_a_known_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_MOST_MEMBER_BYTES", 5)
+    monkeypatch.setattr(readers, "_MOST_PACKED_BYTES", 7)
+    for name, most in (("a", 5), ("a.gz", 7)):
+        for size in (most, most + 1):
+            content = bytes(size)
+            file = tmp_path / name
+            file.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+            if size == most:
+                assert read_files([file]) == [(str(file), content)]
+            else:
+                with pytest.raises(DataCorrupt, match=f"holds more than {most} bytes"):
+                    read_files([file])
+
+
+def test_the_reasons_of_the_first_ten_images_are_told() -> None:
+    assert str(unreadable(["a."])) == "a."
+    reasons = [f"{n}." for n in range(11)]
+    ten = " ".join(reasons[:10])
+    assert str(unreadable(reasons[:10])) == f"10 images cannot be read. {ten}"
+    assert str(unreadable(reasons)) == f"11 images cannot be read. {ten} And 1 others."
+
+
+def test_chunks_of_a_folder_keep_labels_beside_their_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_FOLDER_CHUNK", 3)
+    for label, name in enumerate(("a", "b")):
+        (tmp_path / name).mkdir()
+        for number in range(4):
+            value = 100 * label + number
+            Image.new("RGB", (4, 4), (value,) * 3).save(tmp_path / name / f"{number}.png")
+    (tmp_path / "a" / "0.png").write_bytes(b"broken")
+    (tmp_path / "b" / "1.png").write_bytes(b"broken")
+    reading = class_folders(tmp_path, None, None).read()
+    chunks = [*reading.chunks()]
+    assert [len(chunk.pixels) for chunk in chunks] == [2, 2, 2]
+    assert reading.count == 8
+    assert reading.image_size == (4, 4)
+    values = [int(image[0, 0, 0]) for chunk in chunks for image in chunk.pixels]
+    assert values == [1, 2, 3, 100, 102, 103]
+    assert [int(n) for chunk in chunks for n in chunk.labels] == [0, 0, 0, 1, 1, 1]
+    assert [[*chunk.broken] for chunk in chunks] == [["a/0.png"], ["b/1.png"], []]
+
+
+def test_some_classes_of_a_stack_in_another_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_FOLDER_CHUNK", 3)
+    pixels = np.arange(8, dtype=np.uint8)[:, None, None, None].repeat(3, axis=3)
+    pixels = pixels.repeat(5, axis=1).repeat(5, axis=2)
+    labels = np.array([0, 1, 2, 0, 0, 0, 2, 1])
+    np.savez(tmp_path / "s.npz", images=pixels, labels=labels, names=["x", "y", "z"])
+    reading = stack_file(tmp_path / "s.npz", None, ("z", "y")).read()
+    chunks = [*reading.chunks()]
+    assert (reading.count, reading.classes) == (4, ("z", "y"))
+    assert [int(image[0, 0, 0]) for chunk in chunks for image in chunk.pixels] == [1, 2, 6, 7]
+    assert [int(n) for chunk in chunks for n in chunk.labels] == [1, 0, 0, 1]
+    with pytest.raises(DataCorrupt, match="has no images of the classes w"):
+        stack_file(tmp_path / "s.npz", None, ("w",)).read()
+    one = stack_file(tmp_path / "s.npz", None, ()).read()
+    assert (one.count, one.classes) == (8, ("s",))
+
+
+def test_a_number_too_large_for_a_class_is_no_label(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_MOST_CLASSES", 10)
+    images = np.zeros((2, 4, 4, 3), np.uint8)
+    for most in (9, 10):
+        np.savez(tmp_path / "s.npz", images=images, labels=np.array([0, most]))
+        source = stack_file(tmp_path / "s.npz", None, None)
+        if most == 9:
+            assert source.read().classes == tuple("0123456789")
+        else:
+            with pytest.raises(DataCorrupt, match="A label of 10 cannot be a class number"):
+                source.read()
+    named = stack_file(tmp_path / "s.npz", None, None, names=tuple("abcdefghijk"))
+    assert len(named.read().classes) == 11
+    with pytest.raises(DataCorrupt, match=r"labels 0\.\.10 for 10 classes; 0\.\.9 were expected"):
+        stack_file(tmp_path / "s.npz", None, None, names=tuple("abcdefghij")).read()

@@ -2,10 +2,12 @@ import numpy as np
 import pytest
 import torch
 
+from goen.data import ImageSet
+from goen.data.inputs import as_stream
 from goen.detectors import Energy, Goen, GoenM, TemperatureScaling
-from goen.errors import FitError, LeakError, UsageError
+from goen.errors import FitError, GoenWarning, LeakError, UsageError
 from goen.functional import conformal
-from goen.gate.fitting.sets import FitSets, require_held_out, split_held_out
+from goen.gate.fitting.sets import FitSets, require_held_out, split_held_out, warn_of_copies
 from tests.own_model import digits, ood
 
 
@@ -108,3 +110,24 @@ def test_groups_are_split_as_so_many_images_are() -> None:
     alone, others = split_held_out(100, 0.6, 0.05)
     assert {*groups[chosen].tolist()} == {*alone.tolist()}
     assert {*groups[left].tolist()} == {*others.tolist()}
+
+
+def test_a_twentieth_of_copies_is_not_yet_many() -> None:
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (40, 3, 8, 8), dtype=np.uint8)
+    for copies in (2, 3):
+        pixels[:copies] = pixels[20 : 20 + copies]
+        held_out = as_stream(ImageSet("some", pixels.copy(), np.zeros(40, np.int64), ("a",)), "", 9)
+        for _ in held_out:
+            pass
+        if copies == 2:
+            warn_of_copies(held_out)
+        else:
+            with pytest.warns(GoenWarning, match="3 of the 40 held-out images are copies"):
+                warn_of_copies(held_out)
+
+
+def test_shares_are_exact_although_their_products_are_rounded() -> None:
+    # 0.3 * 10 and 0.7 * 10 are 3 and 7, and 0.29 * 100 is 29, which floats miss.
+    for count, share, calibrating in ((40, 0.3, 12), (100, 0.29, 29), (200, 0.07, 14)):
+        assert len(split_held_out(count, share, 0.5)[0]) == calibrating

@@ -227,6 +227,12 @@ def put(value: float, *place: int) -> Callable[[Tensor], Tensor]:
         ("held_out_labels", lambda t: t[1:], "held_out_labels should be int64 of shape"),
         ("held_out_cues", lambda t: t[:, :2], r"held_out_cues should be .* 3\), got .* 2\)"),
         ("held_out_cues", put(NAN), "held_out_cues should hold finite"),
+        ("held_out_properties", put(NAN), "held_out_properties should hold finite"),
+        (
+            "held_out_properties",
+            lambda t: t[:, :4],
+            r"held_out_properties should be .* 5\), got .* 4\)",
+        ),
         (
             "detector.bank.unit.0",
             put(NAN),

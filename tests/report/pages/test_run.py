@@ -112,6 +112,18 @@ def test_it_is_said_what_calibrated_the_gate(used: list[str], unseen: list[str],
     assert str(text_of("run.html", "calibrated_with", used=used, unseen=unseen)) == text
 
 
+def test_few_held_out_images_more_of_which_would_flag_more() -> None:
+    """Of 37 images the largest score is the threshold, 1 in 38; of 39 the second, 2 in 40."""
+    assert run._with_more(37, 0.05) == (39, 0.05)
+    assert run._with_more(19, 0.05) == (39, 0.05)
+    assert run._with_more(7, 0.2) == (9, 0.2)
+    said = {"held_out": 37, "expected": 1 / 38, "low": 0.001, "high": 0.078}
+    text = str(text_of("run.html", "guarantee", **said, needed=39, allowed=0.05))
+    assert "at most 2.6% of ID images are flagged; with 39 held-out images it would be 5.0%" in text
+    enough = str(text_of("run.html", "guarantee", **said, needed=0, allowed=0.05))
+    assert "of ID images are flagged. The rate of this one gate lies" in enough
+
+
 def test_the_first_sentence_says_which_sets_are_of_a_kind_used_in_calibration(
     folder: Path,
 ) -> None:
@@ -219,12 +231,12 @@ def test_of_many_errors_the_most_confident_are_kept_and_the_page_says_so(
     reports: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from goen.io.results import write_mistakes
-    from goen.studies.evaluate import find_mistakes
+    from goen.studies.gate_evaluation import find_mistakes
 
     folder = tmp_path / "run"
     shutil.copytree(reports["run"], folder)
     monkeypatch.setattr("goen.report.figures.style.FORMS", ("svg",))
-    monkeypatch.setattr("goen.studies.evaluate._MOST_MISTAKES", 3)
+    monkeypatch.setattr("goen.studies.gate_evaluation._MOST_MISTAKES", 3)
     p, scores = tiny_protocol(), read_scores(folder / "scores.safetensors")
     sets = {"test": p.test, **{name: ood.images for name, ood in p.evaluation.items()}}
     kept = {name: find_mistakes(name, images, scores[name]) for name, images in sets.items()}

@@ -93,7 +93,7 @@ def test_names_of_strangers_are_text(page: Scored) -> None:
     for name in (*HOSTILE, "<_b><svg onload=alert(2)>.png"):
         assert name not in text
     assert f"{html.escape('<_b><svg onload=alert(2)>.png')}</td><td>is not an image" in text
-    assert text.count("<script") == 2  # its data and its own script
+    assert text.count("<script") == 1 + len(galleries(page.page))  # their data and its own script
     assert "<!--" not in text
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len({*ids}) >= 4
@@ -155,3 +155,26 @@ def test_of_many_classes_the_first_are_listed() -> None:
     names = [f"c{number}" for number in range(52)]
     assert _listed(names[:50]) == ", ".join(names[:50])
     assert _listed(names) == f"{', '.join(names[:50])} and 2 others"
+
+
+def test_the_flagged_images_are_grouped_and_some_are_to_label_first(page: Scored) -> None:
+    text, shown = page.page.read_text(), galleries(page.page)
+    found = page.gate.group_flagged(page.images)
+    assert f"The {len(found):,} flagged images on this page" in text
+    first = [card["name"] for card in shown["label-first"]["cards"]]
+    flagged = page.gate.predict(page.images).is_ood
+    names = {str(file) for file, is_ood in zip(page.files, flagged, strict=True) if is_ood}
+    assert len(first) == min(20, len(names))
+    assert {*first} <= names
+    if found.groups:
+        typical = shown["typical-images"]["cards"]
+        sizes = [sum(card["note"] == f"group {n + 1}" for card in typical) for n in range(2)]
+        assert sizes == [min(8, len(group)) for group in found.groups][:2]
+        assert all(card["name"] in names for card in typical)
+
+
+def test_without_flagged_images_there_is_nothing_to_group(page: Scored, tmp_path: Path) -> None:
+    report = ScoreReport(page.gate.with_false_alarm_rate(1 / 121), "g")
+    report.write(tmp_path / "page.html")
+    assert "What was flagged" not in (tmp_path / "page.html").read_text()
+    assert report.groups().names == ()

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from scipy.stats import binomtest
 
@@ -17,7 +18,8 @@ from goen.monitor.keeping import MonitorSettings, open_monitor_folder
 from goen.report import write_report
 from goen.report.figures.watch import flagged_band
 from goen.report.pages import watch as pages_watch
-from goen.report.pages.watch import WatchFolder, is_watch, read_watch
+from goen.report.pages.watch import WatchFolder, is_watch, read_watch, window_size
+from goen.report.table import Table
 from tests.monitor.predictions import digit_gate
 from tests.monitor.test_journal import score_rows
 from tests.report.browser import CHROMIUM, WIDTHS, chromium, look_at
@@ -130,6 +132,73 @@ def test_the_classes_before_and_since_are_counted(alarmed: Path, watch: WatchFol
             cell = shown["", name, part]
             assert cell.text == f"{count / len(labels):.1%}"
             assert cell.interval == f"{low:.1%}–{high:.1%}"
+
+
+@pytest.mark.parametrize(
+    ("images", "size"),
+    [
+        (1, 100),
+        (3000, 100),
+        (3001, 250),
+        (7500, 250),
+        (7501, 500),
+        (15_000, 500),
+        (15_001, 1000),
+        (30_001, 2500),
+        (75_001, 5000),
+    ],
+)
+def test_there_are_at_most_thirty_windows_of_a_round_size(images: int, size: int) -> None:
+    assert window_size(images) == size
+
+
+def test_p_values_are_counted_in_tenths_window_by_window(
+    watch: WatchFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: dict[str, np.ndarray] = {}
+
+    def draw(title: str, shares: np.ndarray, edges: np.ndarray) -> Figure:
+        drawn[title] = shares
+        assert edges.tolist() == [0, 100, 200, 300, 400, 500, 550]
+        return Figure()
+
+    monkeypatch.setattr(pages_watch, "p_value_map", draw)
+    short = replace(watch, p_values=watch.p_values[:550], paths=watch.paths[:550])
+    _, drawings = pages_watch._p_values(short)
+    assert isinstance(drawings, list)
+    assert next(iter(drawn)) == "P-values of the score"
+    assert len(drawn) == 1 + len({*watch.state.moved} - {"score"})
+    for title, shares in drawn.items():
+        name = title.removeprefix("P-values of ").replace("the score", "score")
+        column = watch.p_values[:550, watch.names.index(name)]
+        for row, first in zip(shares, range(0, 600, 100), strict=True):
+            part = column[first : first + 100]
+            tenths = [int(min(10 * p, 9)) for p in part]
+            assert row.tolist() == pytest.approx(
+                [tenths.count(n) * 10 / len(part) for n in range(10)]
+            )
+    last = ", ".join(f"{share:.2g}" for share in drawn["P-values of the score"][-1])
+    assert drawings[0].alt.endswith(f"in tenths, times uniform: {last}.")  # type: ignore[union-attr]
+
+
+def test_of_many_classes_those_whose_share_changed_most_are_shown(
+    watch: WatchFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (table,) = pages_watch._classes(watch)
+    assert isinstance(table, Table)
+    assert table.notes == ()
+    classes = [row.label for row in table.rows]
+    spread = {row.label: np.ptp([cell.value or 0 for cell in row.cells]) for row in table.rows}
+    monkeypatch.setattr(pages_watch, "_MOST_CLASSES", len(classes))
+    (every,) = pages_watch._classes(watch)
+    assert isinstance(every, Table)
+    assert [row.label for row in every.rows] == classes
+    monkeypatch.setattr(pages_watch, "_MOST_CLASSES", 2)
+    (few,) = pages_watch._classes(watch)
+    assert isinstance(few, Table)
+    most = sorted(spread, key=lambda name: -spread[name])[:2]
+    assert [row.label for row in few.rows] == most
+    assert few.notes == (f"2 of {len(classes)} classes, those whose share changed most.",)
 
 
 def test_the_images_are_those_that_raised_the_e_value_most(

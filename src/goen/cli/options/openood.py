@@ -24,7 +24,7 @@ from goen.io.stages import RUN
 from goen.models.placement import find_device
 from goen.studies.bench import of_sets
 from goen.studies.given import ModelSettings, open_network
-from goen.studies.own import compare_given
+from goen.studies.given_bench import compare_given
 
 _CHECKPOINTS = "s*/best.ckpt"
 # Of the protocol; the benchmark says what they are.
@@ -79,6 +79,7 @@ class OpenOodOptions:
             place = folder / name if len(runs) > 1 else folder
             check_free(place, RUN, overwrite=True)
             loaded, settings = self._load(checkpoint, model, reading, device)
+            note(f"checkpoint: {checkpoint}")
             network = open_network(loaded, data, settings)
             stages = options.shared_stages(folder)
             found = compare_given(
@@ -95,10 +96,12 @@ class OpenOodOptions:
         with whole_file(folder / "openood.csv", overwrite=True) as temporary:
             temporary.write_text(openood_csv(rows), encoding="utf-8")
         if not options.json_:
-            print_table(openood_table(rows, titles, self.benchmark, seen))
-        if len(runs) > 1:
-            pages = ", ".join(str(folder / name / "report.html") for name in runs)
-            note(f"a report of each run: {pages}")
+            shown = openood_table(
+                rows, titles, self.benchmark, seen, full_spectrum=self.full_spectrum
+            )
+            print_table(shown)
+        pages = ", ".join(str(folder / name / "report.html") for name in runs)
+        note(f"a report of each run: {pages}" if len(runs) > 1 else f"report: {pages}")
         note(f"rows as OpenOOD writes them: {folder / 'openood.csv'}")
         return 0
 

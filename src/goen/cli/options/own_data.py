@@ -211,14 +211,15 @@ def open_given(
     return open_network(given.loaded, data, wanted), data
 
 
-def split_for(own: OwnModel, options: StudyOptions) -> Protocol:
+def split_for(own: OwnModel, options: StudyOptions, *, evaluates: bool = True) -> Protocol:
     """The sets of --data as the model takes them: its size of images, its order of classes."""
     size, preprocess = own.loaded.image_size, own.preprocess(images=True)
     if size is None and isinstance(preprocess, Preprocess):
         size = preprocess.read_image_size
     if not options.size and options.data not in PROTOCOLS:
         options = replace(options, size=max(size or (0,)))
-    return in_order(options.load_protocol(), own.options.classes or own.loaded.classes)
+    loaded = options.load_protocol(evaluates=evaluates)
+    return in_order(loaded, own.options.classes or own.loaded.classes)
 
 
 def _num_classes(train: FeatureFile) -> int:

@@ -1,5 +1,6 @@
 """The options of ``goen score``: its gate, where rows go, and who scores."""
 
+import json
 import os
 import sys
 from dataclasses import dataclass, replace
@@ -18,10 +19,11 @@ from goen.cli.options.types import (
     OptionalPath,
     Overwrite,
 )
+from goen.cli.output.console import note
 from goen.errors import UsageError
 from goen.gate import DEFAULT_GATE, Gate
 from goen.gate.engine import EngineOption
-from goen.io.files import check_free, is_folder
+from goen.io.files import check_free, is_folder, whole_file
 from goen.io.storage_errors import check_writable
 from goen.scoring.pipeline import DEFAULT_BATCH_SIZE, Run, ScoreSettings, run_here
 from goen.scoring.sinks import format_of, is_row_file
@@ -72,6 +74,8 @@ class OutputOptions:
             earlier call, whose copies are removed.
         report: an HTML page to write: the images with their scores, the most suspicious first,
             with filters and a slider for the false-alarm rate.
+        groups: a JSON file to write: the flagged images in groups by their features, each with its
+            size, class and cue, and those to label first (of the 2,000 most suspicious images).
         training_images: with --report: the images that the gate was fitted on (the --train of goen
             fit; cifar10 for the bundled gate), to show those nearest to each image.
         overwrite: replace a file of rows or a report that exists.
@@ -83,6 +87,7 @@ class OutputOptions:
     sort: Annotated[str | None, arg(metavar="COLUMN", help_behavior_hint="")] = None
     copy_flagged: OptionalFolder = None
     report: OptionalPath = None
+    groups: OptionalPath = None
     training_images: OptionalDataset = None
     overwrite: Overwrite = False
 
@@ -130,18 +135,40 @@ class OutputOptions:
             raise UsageError("Parquet is not for reading on a terminal: give --out scores.parquet.")
         return asked or ("table" if sys.stdout.isatty() else "jsonl")
 
-    def open_report(self, page: Path, gate: Gate, name: str) -> "ScoreReport":
-        """The report to write; what would make it fail is an error before any scoring."""
+    @property
+    def of_images(self) -> bool:
+        """Whether something is asked for that there is of images alone."""
+        return any((self.copy_flagged, self.report, self.groups))
+
+    def open_report(self, gate: Gate, name: str) -> "ScoreReport | None":
+        """The report to write, or its groups; none if neither is asked for.
+
+        What would make it fail is an error before any scoring.
+        """
+        if self.report is None and self.groups is None:
+            return None
         from goen.report.pages.score import ScoreReport  # it imports Matplotlib: a second
 
-        check_free(page, overwrite=self.overwrite)
-        check_writable(page)
+        for file in filter(None, (self.report, self.groups)):
+            check_free(file, overwrite=self.overwrite)
+            check_writable(file)
         if self.training_images is None:
             return ScoreReport(gate, name)
         from goen.scoring.training_images import open_training_images
 
         images = open_training_images(gate, self.training_images)
         return ScoreReport(gate, name, images, images.files())
+
+    def write_report(self, page: "ScoreReport") -> None:
+        """Write the page and the groups of the flagged images, where they are asked for."""
+        if self.report is not None:
+            page.write(self.report, overwrite=self.overwrite)
+            note(f"report: {self.report}")
+        if self.groups is not None:
+            found = page.groups()
+            with whole_file(self.groups, overwrite=self.overwrite) as temporary:
+                temporary.write_text(json.dumps(found.to_json(), indent=1), encoding="utf-8")
+            note(f"{str(found).splitlines()[0]}, written to {self.groups}")
 
 
 @dataclass(frozen=True)

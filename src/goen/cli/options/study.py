@@ -63,13 +63,20 @@ class StudyOptions:
     stages: OptionalPath = None
     data_dir: OptionalPath = None
 
-    def load_protocol(self, largest_side: int = LARGEST_SIDE) -> Protocol:
-        """The datasets; missing ones are downloaded where possible, else skipped with a warning."""
+    def load_protocol(
+        self, largest_side: int = LARGEST_SIDE, *, evaluates: bool = True
+    ) -> Protocol:
+        """The datasets; missing ones are downloaded where possible, else skipped with a warning.
+
+        Args:
+            largest_side: in pixels, of images whose size is chosen.
+            evaluates: whether anything is evaluated on them.
+        """
         named = () if self.calibration_ood == ("none",) else self.calibration_ood or None
         plan = self._plan
         if plan is not None:
             plan = plan if named is None else plan.calibrated_with(named)
-            return Protocol.from_plan(plan, open_plan(plan, largest_side))
+            return Protocol.from_plan(plan, open_plan(plan, largest_side), evaluates=evaluates)
         return protocol(
             self.data,
             data_dir=self.data_dir,

@@ -56,7 +56,7 @@ class TiffBands:
     def values_at_once(self) -> int:
         """The values of its pixels, with those that fill up its tiles."""
         across, whole = _widths(self)
-        down = int(self.tags[_TILE_HEIGHT]) if _TILES in self.tags else 1
+        down = int(self.tags[_TILE_HEIGHT]) if _TILES in self.tags else self.height
         return self.channels * max(whole * self.height, across * down)
 
     @property
@@ -81,7 +81,7 @@ def check_parts(source: Path | bytes) -> None:
             parts = [n for tag, n in _entries(file) if tag in (_STRIPS, _TILES)]
         except (struct.error, OverflowError):
             return  # whoever opens it gets the reason
-    if max(parts, default=0) > _MOST_PARTS:
+    if any(n > _MOST_PARTS for n in parts):
         raise ValueError(f"it has {max(parts):,} strips or tiles, more than {_MOST_PARTS:,}")
 
 

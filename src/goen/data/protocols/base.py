@@ -160,7 +160,7 @@ class Protocol:
         evaluation = _by_name(ood or {})
         if not evaluation:
             _log.warning(_NO_OOD, name)
-            evaluation = {"noise": OodSet(noise_like(train, len(test), stream=0), "noise")}
+            evaluation = _by_name(_noise_for(train, test))
         return cls(name, train, held_out, test, calibration_ood, evaluation, flip=flip)
 
     @classmethod
@@ -253,12 +253,15 @@ class Protocol:
         return replace(made, normalisation=(found.mean, found.std))
 
     @classmethod
-    def from_plan(cls, plan: Plan, opened: OpenedPlan | None = None) -> "Protocol":
+    def from_plan(
+        cls, plan: Plan, opened: OpenedPlan | None = None, *, evaluates: bool = True
+    ) -> "Protocol":
         """The protocol of a plan; see ``goen.data.protocols``.
 
         Args:
             plan: where the images lie.
             opened: its images, if they are read already.
+            evaluates: whether anything is evaluated, so that a lack of OOD images is warned of.
         """
         opened = opened or open_plan(plan)
         train, validation, test = (opened.roles[r].images for r in ("train", "validation", "test"))
@@ -272,6 +275,8 @@ class Protocol:
             group: {name: part.images for name, part in members.items()}
             for group, members in opened.ood.items()
         }
+        if not evaluates and not any(groups.values()):
+            groups = _noise_for(train, test)
         return cls.from_sets(
             train,
             validation,
@@ -300,6 +305,11 @@ class Protocol:
     def sets_no_threshold(self) -> NDArray[np.bool_]:
         """Which test images did not set the threshold: the share flagged is measured on these."""
         return ~np.isin(self.test.digests, self.held_out.digests)
+
+
+def _noise_for(train: ImageSet, test: ImageSet) -> dict[str, dict[str, ImageSet]]:
+    """What is evaluated on where there are no OOD images, by group and name."""
+    return {"noise": {"noise": noise_like(train, len(test), stream=0)}}
 
 
 def _by_name(ood: OodSets) -> dict[str, OodSet]:

@@ -159,6 +159,7 @@ def calibrate(
         detector,
         cues[rows],
         answers=Answers.of(detector, outputs[rows], None if truth is None else truth[rows]),
+        properties=None if outputs.properties is None else outputs.properties[rows],
         rounding=rounding,
         groups=None if groups is None else groups[rows.numpy()],
     )

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from goen.batch import Inputs, count_of, map_parts, take
+from goen.data.input_spec import ImageInputs
 from goen.data.inputs import BatchStream, first_inputs
 from goen.detectors import Detector
 from goen.errors import UsageError, warn
@@ -95,7 +96,7 @@ class HeldOutPass:
 
 
 def gather(network: nn.Module, images: BatchStream, features: Collection[str]) -> HeldOutPass:
-    """One pass over a set; the named features, logits and labels are kept."""
+    """One pass over a set; the named features, logits, labels and properties are kept."""
     first, images = first_inputs(images)
     device = placement(network)[0]
     few = map_parts(lambda part: part[:COMPARED_IMAGES].to(device), first)
@@ -104,7 +105,9 @@ def gather(network: nn.Module, images: BatchStream, features: Collection[str]) -
             network(take(few, slice(row, row + 1))).cpu().keep(features)
             for row in range(count_of(few))
         )
-    whole = Outputs.concatenate(part.keep(features) for part in stream(network, images))
+    measured = isinstance(images.spec, ImageInputs)
+    parts = stream(network, images, with_properties=measured)
+    whole = Outputs.concatenate(part.keep(features) for part in parts)
     return HeldOutPass(whole, alone)
 
 

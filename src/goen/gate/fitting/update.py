@@ -198,8 +198,14 @@ def _recalibrated(
         held_out = gate.held_out
         cues = torch.tensor(held_out.require_cues())
         rounding = max(part.rounding(new) for part in found.others.values())
+        properties = gate.held_out.properties
         threshold = HeldOut.from_cues(
-            new, cues, answers=held_out.answers, rounding=rounding, groups=held_out.groups
+            new,
+            cues,
+            answers=held_out.answers,
+            rounding=rounding,
+            properties=None if properties is None else torch.tensor(properties),
+            groups=held_out.groups,
         )
         return threshold, lambda detector: detector.score_cues(cues)
     calibrates = new.calibrates(with_ood=bool(found.ood) or old.has_probability)

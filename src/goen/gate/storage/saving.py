@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from goen.checks import check_choice
+from goen.data.input_spec import ImageInputs, InputSpec
 from goen.data.inputs import Hashes
 from goen.detectors import load_detector
 from goen.detectors.registry import detector_manifest
@@ -19,6 +20,7 @@ from goen.errors import ArtifactError, GoenError, UsageError, did_you_mean
 from goen.features.loaded_model import LoadedModel
 from goen.features.preprocess import Preprocessing
 from goen.functional import conformal
+from goen.functional.image_properties import property_names
 from goen.gate.base import BaseGate
 from goen.gate.bundled import bundled_folder, bundled_gates
 from goen.gate.error_rate import ACCEPT_BY, AcceptBy, ErrorRate
@@ -39,7 +41,7 @@ from goen.models.placement import full_precision
 _IMAGES, _GROUPS = "held_out_images", "held_out_groups"
 _MEAN = "expected_false_alarm_rate"
 _INTERVAL = "of_this_gate_90_percent"
-_HELD_OUT = ("scores", "labels", "cues", "groups", "confidence", "wrong")
+_HELD_OUT = ("scores", "labels", "cues", "groups", "confidence", "wrong", "properties")
 _FIELDS = (
     *artifacts.FIELDS,
     "network",
@@ -197,7 +199,7 @@ def _rebuilt(
     metadata = manifest.part("metadata")
     _check_metadata(metadata)
     detector = load_detector(manifest.part("detector"), tensors.part("detector."))
-    held_out = _held_out(tensors, len(classes), len(detector.cue_names))
+    held_out = _held_out(tensors, len(classes), len(detector.cue_names), inputs)
     hashes = _image_hashes(tensors, manifest)
     known = [name for name in tensors if name.startswith(("network.", "detector."))]
     known += [f"image_hashes.{number}" for number in range(len(hashes))]
@@ -231,10 +233,10 @@ def _rebuilt(
     return gate
 
 
-def _held_out(tensors: Tensors, num_classes: int, num_cues: int) -> HeldOut:
+def _held_out(tensors: Tensors, num_classes: int, num_cues: int, inputs: InputSpec) -> HeldOut:
     scores = tensors.floats("held_out_scores", ("images",))
     count = len(scores)
-    labels = cues = groups = None
+    labels = cues = groups = properties = None
     if "held_out_labels" in tensors:
         labels = tensors.integers("held_out_labels", (count,), low=0, high=num_classes - 1).numpy()
     if "held_out_cues" in tensors:
@@ -248,7 +250,12 @@ def _held_out(tensors: Tensors, num_classes: int, num_cues: int) -> HeldOut:
         confidence = tensors.floats("held_out_confidence", (count,)).numpy()
     if "held_out_wrong" in tensors:
         wrong = tensors.of_shape("held_out_wrong", (count,), torch.bool).numpy()
-    return HeldOut(scores.numpy(), labels, cues, groups, confidence, wrong)
+    if "held_out_properties" in tensors:
+        if not isinstance(inputs, ImageInputs):
+            raise ValueError("its tensor held_out_properties is of images, and its inputs are none")
+        width = len(property_names(inputs.channels))
+        properties = tensors.floats("held_out_properties", (count, width)).numpy()
+    return HeldOut(scores.numpy(), labels, cues, groups, confidence, wrong, properties)
 
 
 def _error_rate(manifest: Manifest) -> ErrorRate | None:

@@ -14,7 +14,7 @@ from goen.report.summary import Study, Summary, dataset_title
 from goen.report.table import Cell, Row, Table
 from goen.report.texts import text_of
 from goen.report.wrong_answers import risk_sections, wrong_answers_tables
-from goen.studies.own_gate import TOO_MANY
+from goen.studies.given_gate import TOO_MANY
 
 _text = partial(text_of, "evaluate.html")
 _METRICS = ("auroc", "fpr95_ood_positive", "fpr95_id_positive")

@@ -8,6 +8,7 @@ import torch
 from scipy.special import softmax
 
 from goen.data.images.data_urls import image_url
+from goen.functional.conformal import required_held_out, threshold_rank
 from goen.io.manifest import Manifest
 from goen.io.results import Mistakes, Result, read_mistakes
 from goen.io.tensors import read_tensors
@@ -43,6 +44,8 @@ _PROBABILITY = {
     "ood_brier": "Brier score",
     "ood_prevalence": "share of OOD images",
 }
+# An expected rate below this share of the allowed one is worth a few more held-out images.
+_FAR_BELOW = 0.8
 
 
 # -- tables --------------------------------------------------------------------------------------
@@ -140,12 +143,17 @@ def _summary(run: RunFolder, gate: Manifest) -> list[PageBlock]:
     )
     guarantee = gate.part("guarantee")
     low, high = guarantee.numbers("of_this_gate_90_percent")
+    held_out = int(guarantee.number("held_out_images"))
+    expected = guarantee.number("expected_false_alarm_rate")
+    needed, allowed = _with_more(held_out, rate) if expected < _FAR_BELOW * rate else (0, rate)
     text = _text(
         "guarantee",
-        held_out=int(guarantee.number("held_out_images")),
-        expected=guarantee.number("expected_false_alarm_rate"),
+        held_out=held_out,
+        expected=expected,
         low=low,
         high=high,
+        needed=needed,
+        allowed=allowed,
     )
     blocks: list[PageBlock] = [Paragraph(lead, "lead")]
     bands = {}
@@ -159,6 +167,13 @@ def _summary(run: RunFolder, gate: Manifest) -> list[PageBlock]:
     alt = f"Bars, share flagged of each set: {values}."
     bars = Drawing("flagged", flagged_bars(shares, rate, bands), alt)
     return [*blocks, [bars, histogram(run, methods_of(run)[-1], run.summary.threshold)], text]
+
+
+def _with_more(held_out: int, rate: float) -> tuple[int, float]:
+    """The next number of held-out images with a higher expected rate, and that rate."""
+    rank = threshold_rank(held_out, rate) + 1
+    needed = required_held_out(rate, rank)
+    return needed, rank / (needed + 1)
 
 
 def _range(low: float, high: float) -> str:

@@ -2,21 +2,25 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from goen.data.images.decoding import RESIZE_FILTER
 from goen.data.imageset import ImageSet
 from goen.gate import Gate
+from goen.gate.flagged import MOST_TYPICAL, FlaggedGroups, group_features, group_images
 from goen.gate.prediction import ScoreRow
 from goen.gate.rates import Rates
 from goen.io.files import printable
 from goen.io.provenance import versions
 from goen.report.blocks import FactTable, Page, PageBlock, Paragraph, Section
 from goen.report.cards import explain_neighbours, gate_gallery, make_cards
-from goen.report.gallery import Card
+from goen.report.gallery import Card, Gallery
 from goen.report.page import write_single_page
 from goen.report.texts import named, text_of
 from goen.scoring.pipeline import ScoredBatch
@@ -30,7 +34,7 @@ _MOST_CLASSES = 50
 
 # The place of an image in the gallery: p-value, score times -1, and place in the list of inputs.
 _Rank = tuple[float, float, tuple[int, int]]
-_Kept = tuple[_Rank, Path, Card]
+_Kept = tuple[_Rank, Path, Card, NDArray[np.float32]]
 
 
 class SuspiciousImages:
@@ -63,7 +67,11 @@ class SuspiciousImages:
             batch.outputs[torch.tensor(rows, dtype=torch.int64)],
             batch.prediction.take(rows),
         )
-        new = [(ranks[i], Path(batch.names[i]), card) for i, card in zip(rows, cards, strict=True)]
+        features = group_features(batch.outputs)
+        new = [
+            (ranks[i], Path(batch.names[i]), card, features[i])
+            for i, card in zip(rows, cards, strict=True)
+        ]
         self.merge((new, Counter(p)))
 
     def watch_row(self, row: ScoreRow) -> None:
@@ -77,7 +85,7 @@ class SuspiciousImages:
         """What was kept since the last call; what is worse than it stays left out."""
         new = [one for one in self.kept if one[0] not in self._taken]
         counts, self.counts = self.counts, Counter()
-        self._taken = {rank for rank, _, _ in self.kept}
+        self._taken = {kept[0] for kept in self.kept}
         return new, counts
 
     def merge(self, taken: tuple[list[_Kept], Counter[float]]) -> None:
@@ -122,13 +130,16 @@ class ScoreReport:
         gallery = gate_gallery(
             "scored-images",
             gate,
-            [card for _, _, card in images.kept],
-            [file for _, file, _ in images.kept],
+            [kept[2] for kept in images.kept],
+            [kept[1] for kept in images.kept],
             self.training,
             self.training_files,
             Rates(gate.false_alarm_rate, gate.num_held_out, images.counts),
         )
-        sections = [Section("Images", [gallery, explain_neighbours(gate)])]
+        sections = [
+            *self._flagged(),
+            Section("Images", [gallery, explain_neighbours(gate)]),
+        ]
         if images.num_unreadable:
             shown = len(images.unreadable)
             text = _text("unreadable", total=images.num_unreadable, shown=shown)
@@ -136,6 +147,58 @@ class ScoreReport:
             sections.append(Section("Unreadable files", [text, table]))
         page = Page("Scored images", self._summary(), [*sections, self._origin()])
         write_single_page(page, path, overwrite=overwrite)
+
+    def groups(self) -> FlaggedGroups:
+        """The flagged images that are kept, in groups."""
+        gate, flagged = self.gate, self._flagged_cards()
+        names = gate.detector.cue_names
+        return group_images(
+            np.stack([feature for _, feature in flagged]) if flagged else np.zeros((0, 1)),
+            [card.name for card, _ in flagged],
+            [gate.classes[card.label] for card, _ in flagged],
+            [
+                names[int(np.argmin(card.cue_p_values))] if card.cue_p_values else None
+                for card, _ in flagged
+            ],
+        )
+
+    def _flagged_cards(self) -> list[tuple[Card, NDArray[np.float32]]]:
+        kept, rate = self.images.kept, self.gate.false_alarm_rate
+        return [(card, feature) for _, _, card, feature in kept if card.p_value <= rate]
+
+    def _flagged(self) -> list[Section]:
+        """The groups of the flagged images, each with its most typical ones."""
+        found, cards = self.groups(), [card for card, _ in self._flagged_cards()]
+        if not found.names:
+            return []
+
+        def gallery(name: str, shown: Sequence[tuple[int, str]]) -> Gallery:
+            chosen = [replace(cards[row], note=note, nearest=()) for row, note in shown]
+            return Gallery(name, chosen, self.gate.classes, small=True)
+
+        numbered = [*enumerate(found.groups, 1)]
+        rows = [
+            (
+                str(number),
+                f"{len(group):,}",
+                f"{group.nearest_class} ({group.class_share:.0%})",
+                f"{group.cue} ({group.cue_share:.0%})" if group.cue else "–",
+            )
+            for number, group in numbered
+        ]
+        typical = [
+            (row, f"group {n}") for n, group in numbered for row in group.rows[:MOST_TYPICAL]
+        ]
+        blocks: list[PageBlock] = [_text("groups", found=found, shown=MOST_TYPICAL)]
+        if rows:
+            columns = ("group", "images", "classified as", "least p-value")
+            blocks += [FactTable(columns, rows), gallery("typical-images", typical)]
+        of = {row: f"group {n}" for n, group in numbered for row in group.rows}
+        first = gallery("label-first", [(row, of.get(row, "")) for row in found.label_first])
+        return [
+            Section("What was flagged", blocks),
+            Section("To label first", [_text("label_first", found=found), first]),
+        ]
 
     def _summary(self) -> list[PageBlock]:
         total, gate = self.images.counts.total(), self.gate

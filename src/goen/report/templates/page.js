@@ -44,7 +44,7 @@ function sorted(rows, column, order) {
 }
 
 // A table may let its reader choose rows: by words of a column (no button pressed: all; else rows
-// whose words are all pressed), and by a part of their name.
+// whose words are all pressed; every method has logits), and by a part of their name.
 for (const table of document.querySelectorAll("table[data-filters]")) {
   const rows = [...table.tBodies[0].rows];
   const titles = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
@@ -65,7 +65,7 @@ for (const table of document.querySelectorAll("table[data-filters]")) {
   };
   const fits = (row) =>
     row.cells[0].textContent.toLowerCase().includes(name.value.toLowerCase().trim()) &&
-    filters.every((f) => !f.pressed.size || f.words(row).every((word) => f.pressed.has(word)));
+    filters.every((f) => !f.pressed.size || f.words(row).every((w) => w === "logits" || f.pressed.has(w)));
   const apply = () => {
     let shown = 0;
     let part = null;

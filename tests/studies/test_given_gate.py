@@ -15,7 +15,7 @@ from goen.functional.conformal import false_alarm_interval, false_alarm_p_value
 from goen.gate import Gate
 from goen.io.results import read_results
 from goen.metrics import ood_metrics
-from goen.studies.own_gate import Evaluated, evaluate
+from goen.studies.given_gate import Evaluated, evaluate
 from tests.own_model import LAYERS, digits, preprocess, trained
 
 

@@ -1,7 +1,5 @@
 """The axes of the feature map and the AUROC by epoch against scikit-learn."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -13,14 +11,7 @@ from goen.detectors import Energy, Goen
 from goen.detectors.calibration_head import HeadConfig
 from goen.functional.gaussian import ClassStatistics
 from goen.outputs import Outputs
-from goen.studies.evaluate import (
-    _principal_axes,
-    find_mistakes,
-    head_epochs,
-    probability_numbers,
-    summary_of,
-)
-from tests.tiny import tiny_protocol
+from goen.studies.gate_evaluation import _principal_axes, find_mistakes, head_epochs
 
 
 def test_the_maps_axes_are_those_of_a_pca() -> None:
@@ -93,31 +84,5 @@ def test_mistakes_are_the_most_confident_errors_first(monkeypatch: pytest.Monkey
     passed = find_mistakes("noise", images, scores)
     assert [*passed.rows] == [2, 4, 0]
     assert np.array_equal(passed.images, pixels[[2, 4, 0]])
-    monkeypatch.setattr("goen.studies.evaluate._MOST_MISTAKES", 2)
+    monkeypatch.setattr("goen.studies.gate_evaluation._MOST_MISTAKES", 2)
     assert [*find_mistakes("noise", images, scores).rows] == [2, 4]
-
-
-def test_the_calibration_of_p_ood_worked_by_hand() -> None:
-    numbers = probability_numbers(np.array([0.1, 0.2, 0.3]), np.array([0.9]))
-    assert numbers["ood_brier"] == pytest.approx((0.01 + 0.04 + 0.09 + 0.01) / 4)
-    assert numbers["ood_ece"] == pytest.approx((0.1 + 0.2 + 0.3 + 0.1) / 4)
-    assert numbers["ood_prevalence"] == 0.25
-
-
-def test_a_summary_of_named_data_has_no_ood_images() -> None:
-    fields = summary_of("evaluate", {"a": 1}, "own", {"knn": ("KNN", "post-hoc")}, more=2)
-    assert fields == {
-        "study": "evaluate",
-        "data": "own",
-        "config": {"a": 1},
-        "titles": {"knn": ["KNN", "post-hoc"]},
-        "calibration_ood": [],
-        "missing": {},
-        "skipped": {},
-        "more": 2,
-    }
-    p = replace(tiny_protocol(), missing={"places": "not here"})
-    with_images = summary_of("bench", {}, p, {})
-    assert with_images["data"] == "digits"
-    assert with_images["calibration_ood"] == [*p.calibration_ood]
-    assert with_images["missing"] == {"places": "not here"}

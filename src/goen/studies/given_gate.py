@@ -19,7 +19,6 @@ from goen.functional.conformal import false_alarm_interval, false_alarm_p_value
 from goen.gate import Gate
 from goen.io.manifest import JsonObject, Manifest
 from goen.io.results import (
-    Group,
     Origin,
     Result,
     write_mistakes,
@@ -28,17 +27,17 @@ from goen.io.results import (
 )
 from goen.io.stages import alone_in, summarised
 from goen.outputs import Outputs
-from goen.studies.evaluate import (
+from goen.studies.gate_evaluation import find_mistakes, gate_arrays
+from goen.studies.given import BUDGET, identity
+from goen.studies.rows import (
     Arrays,
     error_rows,
-    find_mistakes,
-    gate_arrays,
+    flagged_rows,
     id_rows,
     ood_rows,
-    probability_numbers,
+    share_rows,
     summary_of,
 )
-from goen.studies.given import BUDGET, identity
 
 _log = getLogger(__name__)
 TOO_MANY = 0.05
@@ -181,20 +180,15 @@ def _results(
         if "accepted" in test:
             found += _accepted(gate, of_gate, test["accepted"], wrong, seen=seen)
     alarms = test["is_ood"]
-    found += _share(of_gate, TEST, "id", "false_alarm_rate", alarms, seen=seen)
+    found += share_rows(of_gate, TEST, "id", "false_alarm_rate", alarms, seen=seen)
     if gate.held_out.groups is None and not gate.per_class:
         p = false_alarm_p_value(
             int(alarms.sum()), len(alarms), gate.num_held_out, gate.false_alarm_rate
         )
         found += of_gate.rows(TEST, "id", {"p_false_alarms": p}, seen=seen)
     found += ood_rows(own, scores, images.ood, used)
-    for name, ood in images.ood.items():
-        there = name in used or seen
-        found += _share(of_gate, name, ood.group, "flagged", scores[name]["is_ood"], seen=there)
-        if "probability" in test:
-            numbers = probability_numbers(test["probability"], scores[name]["probability"])
-            found += own.rows(name, ood.group, numbers, seen=there)
-    return found
+    marked = images.ood if seen else used
+    return found + flagged_rows(of_gate, own, scores, images.ood, marked, intervals=True)
 
 
 def _accepted(
@@ -212,25 +206,13 @@ def _accepted(
     from scipy.stats import binom  # slow to import
 
     assert gate.error_rate is not None, "it accepts images"
-    found = _share(origin, TEST, "id", "accepted", accepted, seen=seen)
+    found = share_rows(origin, TEST, "id", "accepted", accepted, seen=seen)
     if not accepted.any():
         return found
     errors = wrong[accepted]
     p = binom.sf(errors.sum() - 1, len(errors), gate.error_rate.rate)
-    found += _share(origin, TEST, "id", "error_rate", errors, seen=seen)
+    found += share_rows(origin, TEST, "id", "error_rate", errors, seen=seen)
     return found + origin.rows(TEST, "id", {"p_error_rate": float(p)}, seen=seen)
-
-
-def _share(
-    origin: Origin, dataset: str, group: Group, metric: str, flags: NDArray[Any], *, seen: bool
-) -> list[Result]:
-    """The share of true flags with its exact (Clopper-Pearson) 95 % interval."""
-    from scipy.stats import binomtest  # slow to import
-
-    counted = binomtest(int(flags.sum()), len(flags))
-    low, high = counted.proportion_ci()
-    rows = origin.rows(dataset, group, {metric: counted.statistic}, seen=seen)
-    return [replace(row, low=float(low), high=float(high)) for row in rows]
 
 
 def _conclusion(gate: Gate, results: list[Result]) -> str:

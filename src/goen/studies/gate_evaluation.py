@@ -1,168 +1,45 @@
-"""Evaluation: the results of any method on a protocol's sets, and those of a gate."""
+"""What a run measures of its gate: numbers, scores, a map of the features, the worst errors."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from logging import getLogger
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
 from goen.data.images.pixel_format import for_people
 from goen.data.imageset import ImageSet
-from goen.data.protocol import OodSet, Protocol
+from goen.data.protocol import Protocol
 from goen.detectors import Detector, Goen
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.ranking import auroc, tally
 from goen.gate import Gate
 from goen.io.files import whole_file
-from goen.io.manifest import JsonObject, JsonValue
 from goen.io.provenance import hardware
-from goen.io.results import (
-    Mistakes,
-    Origin,
-    Result,
-    write_mistakes,
-    write_results,
-    write_scores,
-)
-from goen.metrics import (
-    holm,
-    id_metrics,
-    ood_calibration,
-    ood_metrics,
-    paired_auroc_test,
-    selective_metrics,
-)
+from goen.io.results import Mistakes, Result, write_mistakes, write_results, write_scores
 from goen.outputs import Outputs
 from goen.studies.base import BaseExperiment, FittedMethod
 from goen.studies.methods import Network, labels_of
 from goen.studies.networks import EpochRecord, write_epochs
+from goen.studies.rows import (
+    Arrays,
+    error_rows,
+    evaluation_sets,
+    flagged_rows,
+    id_rows,
+    ood_rows,
+)
 
 _log = getLogger(__name__)
 
-Arrays = dict[str, NDArray[Any]]
 # Of each set; a report of ten such sets has twenty megabytes.
 _MOST_MISTAKES = 500
-WRONG = "test errors"
-"""Under this name the scores of a comparison hold which answers of each method are wrong."""
 _MAP_POINTS = 500
-
-
-def id_rows(
-    origin: Origin, logits: NDArray[Any], images: ImageSet, dataset: str = "test", **more: float
-) -> list[Result]:
-    """Accuracy, ECE, NLL and Brier score of a classifier on ID images, and further numbers.
-
-    Args:
-        origin: of the numbers.
-        logits: of the images.
-        images: with their labels.
-        dataset: the name of the set in the results.
-        more: further numbers by metric.
-    """
-    numbers = asdict(id_metrics(logits=logits, labels=images.labels))
-    return origin.rows(dataset, "id", {**numbers, **more})
-
-
-def error_rows(
-    origin: Origin, scores: NDArray[Any], wrong: NDArray[np.bool_], dataset: str = "test"
-) -> list[Result]:
-    """How well a score finds wrong answers on ID images; nothing if all are right, or all wrong.
-
-    Args:
-        origin: of the numbers.
-        scores: of the images, an OOD score or an uncertainty.
-        wrong: whether the predicted class of each is wrong.
-        dataset: the name of the set in the results.
-    """
-    if wrong.all() or not wrong.any():
-        return []
-    return origin.rows(dataset, "id", asdict(selective_metrics(scores, wrong)))
-
-
-def ood_rows(
-    origin: Origin,
-    scores: Mapping[str, Arrays],
-    evaluation: Mapping[str, OodSet],
-    seen: Collection[str],
-) -> list[Result]:
-    """Every OOD metric of one method on every OOD set.
-
-    Args:
-        origin: of the numbers.
-        scores: of the ID images (``test``) and of each OOD set, by set and method.
-        evaluation: the OOD sets.
-        seen: the sets of a kind that calibrated the method.
-    """
-    rows: list[Result] = []
-    for name, ood in evaluation.items():
-        measured = asdict(ood_metrics(scores["test"][origin.method], scores[name][origin.method]))
-        rows += origin.rows(name, ood.group, measured, seen=name in seen)
-    return rows
-
-
-def paired_tests(
-    reference: Result, others: Sequence[Result], scores: Mapping[str, Arrays], metric: str
-) -> list[Result]:
-    """The p-values of differences in AUROC: DeLong's paired test with Holm's correction.
-
-    Args:
-        reference: the AUROC of one method on one set.
-        others: those of others on the same set.
-        scores: by set and method.
-        metric: the name of the p-value, for results like those of the others.
-    """
-    test, ood = scores["test"], scores[reference.dataset]
-    key = reference.method
-    p_values = [
-        paired_auroc_test(
-            id_a=test[key], ood_a=ood[key], id_b=test[r.method], ood_b=ood[r.method]
-        ).p_value
-        for r in others
-    ]
-    return [
-        replace(r, metric=metric, value=p, low=None, high=None)
-        for r, p in zip(others, holm(p_values), strict=True)
-    ]
-
-
-def summary_of(
-    study: str,
-    config: JsonObject,
-    protocol: Protocol | str,
-    titles: Mapping[str, Sequence[str]],
-    **more: JsonValue,
-) -> JsonObject:
-    """What ``run.json`` of a study holds.
-
-    Args:
-        study: its command.
-        config: the options of the command.
-        protocol: the images; or the name of the data, where no OOD images take part.
-        titles: title and table section of each method, in the order of the tables.
-        more: what this study has beside.
-    """
-    return {
-        "study": study,
-        "data": protocol if isinstance(protocol, str) else protocol.name,
-        "config": config,
-        "titles": {key: list(title) for key, title in titles.items()},
-        "calibration_ood": [] if isinstance(protocol, str) else list(protocol.calibration_ood),
-        "missing": {} if isinstance(protocol, str) else dict(protocol.missing),
-        "skipped": {},
-        **more,
-    }
-
-
-def evaluation_sets(protocol: Protocol) -> dict[str, ImageSet]:
-    """The ID test set (``test``) and the OOD sets, by name."""
-    return {"test": protocol.test, **{n: ood.images for n, ood in protocol.evaluation.items()}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,25 +163,7 @@ def _results(
         origin = replace(f.origin, seconds=None)
         found += ood_rows(origin, scores, protocol.evaluation, f.seen)
         found += error_rows(origin, test[f.method.key], wrong)
-    for name, ood in protocol.evaluation.items():
-        flagged = {"flagged": scores[name]["is_ood"].mean()}
-        found += gate.rows(name, ood.group, flagged, seen=name in last.seen)
-        if "probability" in test:
-            numbers = probability_numbers(test["probability"], scores[name]["probability"])
-            found += own.rows(name, ood.group, numbers, seen=name in last.seen)
-    return found
-
-
-def probability_numbers(id_: NDArray[Any], ood: NDArray[Any]) -> dict[str, float]:
-    """Calibration of P(OOD), which depends on the prevalence: one half in the head's training."""
-    probability = np.concatenate([id_, ood])
-    is_ood = np.arange(len(probability)) >= len(id_)
-    measured = ood_calibration(probability, is_ood)
-    return {
-        "ood_ece": measured.ece,
-        "ood_brier": measured.brier,
-        "ood_prevalence": float(is_ood.mean()),
-    }
+    return found + flagged_rows(gate, own, scores, protocol.evaluation, last.seen)
 
 
 def _feature_map(
