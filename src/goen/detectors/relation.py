@@ -79,8 +79,8 @@ class Relation(Detector):
     def _score(self, outputs: Outputs) -> Tensor:
         rows = normalise(self.feature_rows(outputs)).to(torch.float32)
         probabilities = torch.softmax(outputs.logits.to(torch.float32), dim=1)
-        relation = (rows @ self.bank_.mT).clamp_min(0) * (probabilities @ self.probabilities_.mT)
-        counted = torch.where(relation > self.threshold, relation, 0.0)
+        relation = (rows @ self.bank_.mT).clamp_min_(0).mul_(probabilities @ self.probabilities_.mT)
+        # A relation that is not finite is not below the threshold: it must not be left out.
+        counted = relation.masked_fill_(relation <= self.threshold, 0.0)
         powered = counted if self.power == 1 else counted.pow(self.power)
-        # A relation that is not finite must not pass for one that does not count.
-        return -powered.mean(dim=1, dtype=torch.float64) + 0 * relation.sum(dim=1)
+        return -powered.mean(dim=1, dtype=torch.float64)
