@@ -208,7 +208,7 @@ features.package_networks: _MEAN=(0.4980392156862745, 0.4980392156862745, 0.4980
     _STD=(0.5019607843137255, 0.5019607843137255, 0.5019607843137255)
 features.precomputed: _NEVER=-1e+30
 features.preprocess: _LEAST_VARIANCE=1e-07
-features.untrusted_folder: _LARGEST=20000000, _MOST_LAYERS=2000, _TIMES_WEIGHTS=8,
+features.hugging_face_checks: _LARGEST=20000000, _MOST_LAYERS=2000, _TIMES_WEIGHTS=8,
     _SMALL_MODEL=67108864, _LARGEST_MODEL=8589934592
 functional._rows: PIXEL_SLACK=0.02
 functional.conformal: _LEAST_RATE=1e-12
@@ -290,7 +290,7 @@ studies.adapting: _SIDE=32, _MEASURED=2000, _SMALLEST_STD=0.01, _PASSES=1620000,
     (1500, 64), (500, 32), (0, 16))
 studies.gate_evaluation: _MOST_MISTAKES=500, _MAP_POINTS=500
 studies.experiment: _PAPER_EPOCHS=2.5
-studies.given: _SEED=0
+studies.given_network: _SEED=0
 studies.networks: _TRAINING_REVISION=1, _OUTPUTS_REVISION=1
 studies.given_gate: TOO_MANY=0.05
 studies.pretrained: _REVISION=1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from goen.monitor import Monitor
     from goen.outputs import LinearClassifier, Outputs
     from goen.scoring.scorer import Scorer
-    from goen.studies.given_bench import bench
+    from goen.studies.given_network_bench import bench
 
 # Messages are logged; an application decides whether to show them, as the command line does.
 getLogger("goen").addHandler(NullHandler())
@@ -61,7 +61,7 @@ _HOME = {
     "Scorer": "scoring.scorer",
     "Preprocess": "features.preprocess",
     "FeatureExtractor": "features.extractor",
-    "bench": "studies.given_bench",
+    "bench": "studies.given_network_bench",
     "extract": "extraction",
     "list_layers": "features.layers",
     "load": "gate",

@@ -19,7 +19,7 @@ from goen.io.files import check_free
 from goen.io.stages import RUN
 from goen.studies import BenchConfig, bench
 from goen.studies.bench import of_sets
-from goen.studies.given_bench import compare_given
+from goen.studies.given_network_bench import compare_given
 
 
 @dataclass(frozen=True)

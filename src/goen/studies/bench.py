@@ -18,7 +18,7 @@ from goen.io.results import Result
 from goen.io.stages import Stages, alone_in
 from goen.studies.compare import Asked, compare
 from goen.studies.experiment import AS_PRESET, TrainingOptions
-from goen.studies.given_bench import compare_given
+from goen.studies.given_network_bench import compare_given
 from goen.studies.methods import (
     METHODS,
     Method,

@@ -29,7 +29,7 @@ from goen.io.results import (
 from goen.io.stages import alone_in, summarised
 from goen.outputs import Outputs
 from goen.studies.gate_evaluation import find_mistakes, gate_arrays
-from goen.studies.given import BUDGET, identity
+from goen.studies.given_network import BUDGET, identity
 from goen.studies.rows import (
     Arrays,
     error_rows,

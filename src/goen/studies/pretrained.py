@@ -24,7 +24,7 @@ from goen.models.placement import find_device
 from goen.studies.adapting import adapt_head
 from goen.studies.base import BaseExperiment, Forward
 from goen.studies.experiment import AS_PRESET
-from goen.studies.given import GivenNetwork
+from goen.studies.given_network import GivenNetwork
 from goen.studies.methods import Method, Network
 from goen.training.fine_tuning import FineTuning, fine_tune
 from goen.training.probe import BACKBONE, BATCH_SIZE, fit_probe

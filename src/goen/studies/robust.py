@@ -23,7 +23,7 @@ from goen.io.results import Origin, Result, write_results
 from goen.io.stages import Stages, alone_in, summarised
 from goen.studies.base import BaseExperiment
 from goen.studies.experiment import TrainingOptions
-from goen.studies.given import GivenExperiment, GivenNetwork, detector_methods, identity
+from goen.studies.given_network import GivenExperiment, GivenNetwork, detector_methods, identity
 from goen.studies.given_gate import Evaluated, gate_origin, gate_scores, require_others
 from goen.studies.methods import METHODS, Method, check_calibration
 from goen.studies.rows import error_rows, id_rows, summary_of
@@ -99,7 +99,7 @@ def robust_given(
 
     Args:
         config: what to do; its methods are names of detectors.
-        network: of ``goen.studies.given.open_network``.
+        network: of ``goen.studies.given_network.open_network``.
         protocol: its images.
         out: the study's folder.
         stages: finished work, shared between studies; ``stages/`` beside out if not given.

@@ -23,8 +23,8 @@ from goen.io.results import Result
 from goen.io.stages import RUN
 from goen.models.placement import find_device
 from goen.studies.bench import of_sets
-from goen.studies.given import ModelSettings, open_network
-from goen.studies.given_bench import compare_given
+from goen.studies.given_network import ModelSettings, open_network
+from goen.studies.given_network_bench import compare_given
 
 _CHECKPOINTS = "s*/best.ckpt"
 # Of the protocol; the benchmark says what they are.

@@ -19,7 +19,7 @@ from goen.errors import UsageError
 from goen.features.precomputed import LOGITS
 from goen.features.preprocess import Preprocess
 from goen.studies.bench import in_order
-from goen.studies.given import GivenNetwork, open_network
+from goen.studies.given_network import GivenNetwork, open_network
 
 _SPLITS = ("train", "training")
 # Of a training; a given model is not trained.

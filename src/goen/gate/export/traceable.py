@@ -11,7 +11,7 @@ from goen.data.input_spec import ImageInputs, TensorInputs
 from goen.errors import UsageError
 from goen.gate.base import BaseGate
 from goen.gate.decision import decide
-from goen.gate.export.resize import TraceableResize
+from goen.gate.export.traceable_resize import TraceableResize
 from goen.outputs import Outputs
 
 OUTPUTS = (

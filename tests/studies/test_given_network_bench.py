@@ -29,8 +29,8 @@ from goen.features.precomputed import Precomputed
 from goen.io.results import Group, Origin, Result, read_results
 from goen.metrics import Ranking, ood_metrics
 from goen.models import NetworkConfig, ResNet18
-from goen.studies.given import ModelSettings, detector_methods, open_network
-from goen.studies.given_bench import BenchTable, bench, fit_command
+from goen.studies.given_network import ModelSettings, detector_methods, open_network
+from goen.studies.given_network_bench import BenchTable, bench, fit_command
 from goen.studies.methods import Method
 from tests.own_model import LAYERS, digits, preprocess, trained
 

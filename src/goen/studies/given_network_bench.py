@@ -22,7 +22,7 @@ from goen.io.stages import Stages, alone_in
 from goen.metrics import Ranking
 from goen.notebook import html_table
 from goen.studies.compare import Asked, Compared, compare
-from goen.studies.given import (
+from goen.studies.given_network import (
     WITH_OOD,
     GivenExperiment,
     GivenNetwork,

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 import goen
 from goen.errors import ArtifactError
 from goen.features.hugging_face import open_hugging_face
-from goen.features.untrusted_folder import check_config, check_numbers, offline
+from goen.features.hugging_face_checks import check_config, check_numbers, offline
 from tests.features.test_hugging_face import change_config
 from tests.features.tiny_models import labelled, saved, transformers
 

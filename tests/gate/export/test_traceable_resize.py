@@ -5,7 +5,7 @@ from PIL import Image
 
 from goen.data.images.decoding import read_image
 from goen.data.imageset import Pixels
-from goen.gate.export.resize import TraceableResize
+from goen.gate.export.traceable_resize import TraceableResize
 
 RNG = np.random.default_rng(0)
 SIZES = [(1, 1), (1, 40), (40, 1), (5, 7), (32, 32), (31, 33), (64, 64), (57, 33), (20, 300)]
