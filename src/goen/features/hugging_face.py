@@ -17,11 +17,11 @@ import torch
 from torch import nn
 
 from goen.errors import ArtifactError, UsageError
+from goen.features.hugging_face_checks import check_config, check_folder, check_size, offline
 from goen.features.image_config import from_hugging_face
 from goen.features.importing import import_library, missing_library
 from goen.features.loaded_model import LoadedModel, OwnPreprocess
 from goen.features.preprocess import PreprocessSound
-from goen.features.hugging_face_checks import check_config, check_folder, check_size, offline
 from goen.io.json_files import json_object
 from goen.io.manifest import Manifest
 from goen.models.seeding import seeded

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from goen.data.feature_files import read_features, read_tensor_file
 from goen.data.images.array_files import read_stack
-from goen.data.images.decoding import read_image, resize_image
+from goen.data.images.decoding import read_image
 from goen.data.images.formats import HEAD_BYTES, SUFFIXES, begins_like_format
 from goen.data.images.limits import MAX_PIXELS
 from goen.data.images.pixel_format import Bits, PixelFormat, Pixels
+from goen.data.images.resizing import resize_image
 from goen.errors import DataCorrupt, DataError, ExtraMissing, UsageError
 from goen.io.files import printable
 from goen.scoring.tar_stream import open_tar, require_end

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from starlette.responses import Response
 
-from goen.data.images.decoding import resize_image
 from goen.data.images.pixel_format import PixelFormat, Pixels
+from goen.data.images.resizing import resize_image
 from goen.errors import DataCorrupt, quoted
 from goen.gate import Gate, Prediction, concatenate
 from goen.gate.export.comparison import as_outputs

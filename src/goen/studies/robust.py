@@ -23,8 +23,8 @@ from goen.io.results import Origin, Result, write_results
 from goen.io.stages import Stages, alone_in, summarised
 from goen.studies.base import BaseExperiment
 from goen.studies.experiment import TrainingOptions
-from goen.studies.given_network import GivenExperiment, GivenNetwork, detector_methods, identity
 from goen.studies.given_gate import Evaluated, gate_origin, gate_scores, require_others
+from goen.studies.given_network import GivenExperiment, GivenNetwork, detector_methods, identity
 from goen.studies.methods import METHODS, Method, check_calibration
 from goen.studies.rows import error_rows, id_rows, summary_of
 

@@ -12,21 +12,11 @@ from goen.data.images.formats import pillow_is_quiet, pixels_at_once
 from goen.data.images.headers import ImageHeader, one_error, opened
 from goen.data.images.limits import MAX_PIXELS, check_resized, checked_pixels, memory
 from goen.data.images.pillow_modes import as_channels, as_rgb, bytes_per_pixel, other_channels
-from goen.data.images.pixel_format import (
-    COLOUR,
-    PixelFormat,
-    Pixels,
-    crop_middle,
-    proportional_size,
-    resize_bands,
-    to_depth,
-)
+from goen.data.images.pixel_format import COLOUR, PixelFormat, Pixels, to_depth
+from goen.data.images.resizing import crop_middle, proportional_size, resize_bands, resize_image
 from goen.data.images.tiff_bands import TiffBands, decode_bands
 from goen.errors import DataCorrupt, UsageError
 from goen.io.arrays import is_array_file
-
-RESIZE_FILTER = "bilinear-antialiased"
-"""How images are resized, in manifests; ``read_image`` says what it means."""
 
 
 def read_image(
@@ -122,18 +112,6 @@ def _read_bands(
         if found.dtype == np.float32 and not (found.min() >= 0 and found.max() <= 1):
             raise ValueError("its floats should lie in [0, 1]")
         return resize_image(to_depth(found, pixel_format.bits), size, name)
-
-
-def resize_image(image: Pixels, size: tuple[int, int] | None, name: str) -> Pixels:
-    """An image ``(C, H, W)`` resized as ``read_image`` does, if a size is given.
-
-    Raises:
-        DataCorrupt: it is too narrow for its height.
-    """
-    if size is None or image.shape[1:] == size:
-        return image
-    check_resized(image.shape[1], image.shape[2], size, name)
-    return resize_bands(image, size)
 
 
 def _cropped(image: Pixels, shorter_side: int, size: tuple[int, int] | None, name: str) -> Pixels:

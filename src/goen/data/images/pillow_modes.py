@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from goen.data.images.pixel_format import GREY, PixelFormat, Pixels, resize_pillow, scaled, to_depth
+from goen.data.images.pixel_format import GREY, PixelFormat, Pixels, scaled, to_depth
+from goen.data.images.resizing import resize_pillow
 from goen.errors import DataCorrupt
 
 # Modes of Pillow whose bands are channels as they are.

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from goen.data.images.array_files import read_array_header
-from goen.data.images.decoding import resize_image
 from goen.data.images.finding import find_images
 from goen.data.images.headers import own_pixel_format, pixel_formats, read_image_size
 from goen.data.images.limits import MAX_PIXELS
 from goen.data.images.pixel_format import COLOUR, PixelFormat
+from goen.data.images.resizing import resize_image
 from goen.data.imageset import Digests, ImageSet, row_numbers
 from goen.data.protocols.plan import Place, Plan
 from goen.data.protocols.splits import (

@@ -6,8 +6,9 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from goen.data.images.decoding import RESIZE_FILTER, read_image
+from goen.data.images.decoding import read_image
 from goen.data.images.pixel_format import Pixels
+from goen.data.images.resizing import RESIZE_FILTER
 from goen.data.imageset import ImageSet
 from goen.data.sets.image_lists import listed_images, read_image_list
 from goen.data.sets.store import prepare_set

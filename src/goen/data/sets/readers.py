@@ -22,11 +22,12 @@ from typing import NamedTuple
 import numpy as np
 
 from goen.data.images.array_files import read_array_header, read_labels, read_stack
-from goen.data.images.decoding import RESIZE_FILTER, read_image, resize_image
+from goen.data.images.decoding import read_image
 from goen.data.images.finding import find_images
 from goen.data.images.formats import SUFFIXES, open_image
 from goen.data.images.limits import MAX_PIXELS
 from goen.data.images.pixel_format import COLOUR, PixelFormat
+from goen.data.images.resizing import RESIZE_FILTER, resize_image
 from goen.data.imageset import DIGEST, Digests, Labels, Pixels, digest_images
 from goen.errors import DataCorrupt
 from goen.io.files import file_sha256

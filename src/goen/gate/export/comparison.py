@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from goen.batch import Inputs, count_of, parts_of, take
 from goen.data import load_set
-from goen.data.images.pixel_format import COLOUR, Pixels, resize_bands
+from goen.data.images.pixel_format import COLOUR, Pixels
+from goen.data.images.resizing import resize_bands
 from goen.data.input_spec import ImageInputs, TensorInputs
 from goen.data.inputs import Arrays, tensors
 from goen.errors import ArtifactError, UsageError

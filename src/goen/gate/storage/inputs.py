@@ -3,8 +3,8 @@
 import math
 from typing import cast, get_args
 
-from goen.data.images.decoding import RESIZE_FILTER
 from goen.data.images.pixel_format import COLOUR, Bits
+from goen.data.images.resizing import RESIZE_FILTER
 from goen.data.input_spec import Dtype, Form, ImageInputs, InputSpec, TensorInputs, TensorPart
 from goen.errors import UsageError, quoted
 from goen.io.limits import INPUT_VALUES, MEMBERS, check_image_size

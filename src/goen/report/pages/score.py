@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from goen.data.images.decoding import RESIZE_FILTER
+from goen.data.images.resizing import RESIZE_FILTER
 from goen.data.imageset import ImageSet
 from goen.gate import Gate
 from goen.gate.flagged import MOST_TYPICAL, FlaggedGroups, group_features, group_images
