@@ -47,7 +47,7 @@ def test_ood_images_that_choose_parameters_have_one_option(
     assert "Give --tune-on or --calibration-ood" in capsys.readouterr().err
     openood = ["--openood", str(tmp_path), "--benchmark", "cifar10", "--weights", "best.ckpt"]
     assert main(["bench", *openood, "--tune-on", "noise"]) == 2
-    assert "goes with images of your own" in capsys.readouterr().err
+    assert "--openood has its own images for tuning" in capsys.readouterr().err
 
 
 def test_a_mistyped_method_is_one_sentence(

@@ -20,6 +20,7 @@ in_browser = pytest.mark.skipif(
     reason="NO CHROMIUM HERE: the gallery was not opened in a browser. Debian: apt-get install "
     "chromium",
 )
+SCORED = "#scored-images"  # beside groups of flagged images
 NEAR = ((Neighbour(7, 1, 0.25), Neighbour(3, 0, 0.5)), (Neighbour(7, 1, 0.125),))
 CARD = Card("a.png", "data:,", 1, 0.75, 0.1, "data:,t", 0, (0.2, 0.1, 1.0), NEAR, "a note")
 
@@ -97,7 +98,7 @@ def tab(browser: Browser, page: Scored) -> Iterator[Page]:
 def shown(tab: Page) -> dict[str, bool]:
     """The images that are drawn, in order, and whether each is flagged."""
     found: list[list[object]] = tab.eval_on_selector_all(
-        ".cards li",
+        f"{SCORED} .cards li",
         """items => items.map(item => [
              item.querySelector(".name").title,
              item.classList.contains("flagged"),
@@ -186,10 +187,10 @@ def test_pictures_are_drawn_in_portions(tab: Page) -> None:
     expect(tab.get_by_text("60 of 150 images")).to_be_visible()
     tab.get_by_role("button", name="60 more").click()
     assert len(shown(tab)) == 120
-    expect(tab.locator(".card").nth(60)).to_be_focused()
+    expect(tab.locator(f"{SCORED} .card").nth(60)).to_be_focused()
     tab.get_by_role("button", name="all 150").click()
     assert len(shown(tab)) == 150
-    expect(tab.locator(".more button")).to_have_count(0)
+    expect(tab.locator(f"{SCORED} .more button")).to_have_count(0)
 
 
 @in_browser
@@ -199,35 +200,37 @@ def test_filters_show_what_they_name(page: Scored, tab: Page) -> None:
 
     def check(wanted: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> None:
         expected = {name for name, want in zip(names, wanted, strict=True) if want}
-        expect(tab.get_by_text(f"{len(expected)} images", exact=False).last).to_be_visible()
+        expect(
+            tab.locator(SCORED).get_by_text(f"{len(expected)} images", exact=False).last
+        ).to_be_visible()
         assert {*shown(tab)} <= expected
         assert len(shown(tab)) == min(len(expected), 60)
 
-    tab.get_by_label("any decision").select_option("flagged")
+    tab.locator(SCORED).get_by_label("any decision").select_option("flagged")
     check(prediction.is_ood)
     # Another rate filters again.
     tab.get_by_label("False-alarm rate as a number").fill("0.2")
     check(prediction.p_value <= 0.2)
-    tab.get_by_label("any predicted class").select_option("3")
+    tab.locator(SCORED).get_by_label("any predicted class").select_option("3")
     check((prediction.p_value <= 0.2) & (prediction.label == 3))
-    tab.get_by_label("any decision").select_option("passed")
+    tab.locator(SCORED).get_by_label("any decision").select_option("passed")
     check((prediction.p_value > 0.2) & (prediction.label == 3))
-    tab.get_by_label("any decision").select_option("")
-    tab.get_by_label("any predicted class").select_option("")
+    tab.locator(SCORED).get_by_label("any decision").select_option("")
+    tab.locator(SCORED).get_by_label("any predicted class").select_option("")
     cues = np.stack(list(prediction.cue_p_values.values()), 1)
-    tab.get_by_label("any deciding cue").select_option("1")
+    tab.locator(SCORED).get_by_label("any deciding cue").select_option("1")
     check(cues[:, 1] == cues.min(1))
-    tab.get_by_label("any deciding cue").select_option("")
-    tab.get_by_label("Search by name or class").fill("IMAGE 01")
+    tab.locator(SCORED).get_by_label("any deciding cue").select_option("")
+    tab.locator(SCORED).get_by_label("Search by name or class").fill("IMAGE 01")
     check(np.array(["image 01" in name for name in names]))
 
 
 @in_browser
 def test_hostile_names_are_shown_as_they_are(tab: Page) -> None:
     for name in HOSTILE:
-        tab.get_by_label("Search by name or class").fill(name)
-        expect(tab.locator(".card .name")).to_have_text([name])
-        tab.locator(".card").click()
+        tab.locator(SCORED).get_by_label("Search by name or class").fill(name)
+        expect(tab.locator(f"{SCORED} .card .name")).to_have_text([name])
+        tab.locator(f"{SCORED} .card").click()
         expect(tab.get_by_role("dialog").locator("h3")).to_contain_text(name)
         tab.keyboard.press("Escape")
     assert tab.locator(".gallery img[src=x], .gallery svg").count() == 0
@@ -235,7 +238,7 @@ def test_hostile_names_are_shown_as_they_are(tab: Page) -> None:
 
 @in_browser
 def test_a_picture_is_looked_at_with_the_keyboard(page: Scored, tab: Page) -> None:
-    cards = tab.locator(".card")
+    cards = tab.locator(f"{SCORED} .card")
     names = list(shown(tab))
     cards.first.focus()
     tab.keyboard.press("ArrowRight")
@@ -277,7 +280,7 @@ def test_without_scripts_the_page_says_why_it_is_empty(browser: Browser, page: S
     try:
         tab = context.new_page()
         tab.goto(page.page.as_uri())
-        expect(tab.get_by_text("allow it to run to see them")).to_be_visible()
+        expect(tab.locator(SCORED).get_by_text("allow it to run to see them")).to_be_visible()
     finally:
         context.close()
 

@@ -34,6 +34,7 @@ class SCALE(Detector):
     of negative features. Nothing is learnt from the training images.
 
     Example:
+        >>> import torch
         >>> from goen.outputs import LinearClassifier
         >>> z = torch.tensor([[3.0, 1.0], [2.0, 2.0]])
         >>> classifier = LinearClassifier(torch.eye(2), torch.zeros(2), "z")
@@ -88,10 +89,11 @@ class LTS(Detector):
     is learnt from the training images.
 
     Example:
+        >>> import torch
         >>> z = torch.tensor([[3.0, 1.0], [2.0, 2.0]])
         >>> outputs = Outputs(torch.tensor([[9.0], [9.0]]), {"z": z})
         >>> LTS(percentile=50).fit(outputs, torch.tensor([0, 0])).score(outputs)
-        tensor([-16., -36.], dtype=torch.float64)
+        tensor([-16.0000, -36.0000], dtype=torch.float64)
     """
 
     name: ClassVar[str] = "lts"

@@ -80,7 +80,7 @@ def representatives(features: Floats, count: int) -> list[int]:
 
     Example:
         >>> representatives(np.array([[1.0, 0], [1, 0.1], [1, -0.1], [0, 1]]), 2)
-        [0, 3]
+        [1, 3]
     """
     rows = unit_rows(features)
     distances = np.maximum(2 - 2 * rows @ rows.T, 0)

@@ -24,6 +24,13 @@ BY_SET = (
     *("auroc", "fpr95_ood_positive", "fpr95_id_positive"),
     *("aupr_out", "aupr_in", "detection_accuracy"),
 )
+WRONG = {
+    "AUROC of errors": "error_auroc",
+    "AURC": "aurc",
+    "E-AURC": "e_aurc",
+    "accuracy at 95 %": "accuracy_at_95",
+    "accuracy at 80 %": "accuracy_at_80",
+}
 SETS = ("unseen-digits", "photographs", "noise")
 
 
@@ -65,7 +72,15 @@ def test_every_number_of_every_table_is_that_of_the_results(folder: Path) -> Non
             }[column]
             r = results["goen", label.partition(" (")[0], metric]
             assert plain(cell.text) == f"{r.value:.4f}"
-    known = {*BY_SET, "flagged", "classifier", "ood_probability"}
+    seen = {r.dataset for r in results.values() if r.seen_in_calibration}
+    for (_, label, column), cell in found["wrong_answers"].cells().items():
+        if column in WRONG:
+            value = results[methods[label], "test", WRONG[column]].value
+        else:
+            unseen = [name for name in SETS if name not in seen]
+            value = np.mean([results[methods[label], name, "auroc"].value for name in unseen])
+        assert plain(cell.text) == f"{value:.4f}"
+    known = {*BY_SET, "flagged", "classifier", "ood_probability", "wrong_answers"}
     assert set(found) <= known, "a table that this test does not compare"
 
 

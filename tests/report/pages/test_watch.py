@@ -61,7 +61,7 @@ def test_a_watch_is_read_as_it_was_written(alarmed: Path, watch: WatchFolder) ->
     assert len(watch) == 600
     assert watch.gate == "my-gate"
     assert watch.paths[0].endswith("/1.png")
-    assert watch.p_values.shape == watch.log_e_value.shape == (600, 5)
+    assert watch.p_values.shape == watch.log_e_value.shape == (600, 10)  # five properties
     assert watch.log_e_value[-1] == pytest.approx(watch.monitor.streams.log_e_value, abs=1e-4)
     assert watch.flagged[-200:].mean() > watch.flagged[:400].mean()
     assert watch.events[0].text("event") == "started"
@@ -120,9 +120,9 @@ def test_the_classes_before_and_since_are_counted(alarmed: Path, watch: WatchFol
     since = watch.state.since
     assert since is not None
     fresh = Monitor(digit_gate())
-    assert fresh.streams.names[-1] == "predicted class"
+    classes = fresh.streams.counts[fresh.streams.names.index("predicted class")].counts
     for part, labels in (
-        ("held-out images", np.repeat(digit_gate().classes, fresh.streams.counts[-1].counts)),
+        ("held-out images", np.repeat(digit_gate().classes, classes)),
         ("before", watch.labels[: since - 1]),
         ("since", watch.labels[since - 1 :]),
     ):
