@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from goen.errors import UsageError
+from goen.gate import Gate
 from goen.monitor import Monitor
 from goen.monitor.inputs import MonitoredGate, checked_scores, held_out_values
 from goen.monitor.state import CLASS, SCORE
 from tests.monitor.predictions import digit_gate, like_held_out, predicted, without_cues
+from tests.own_model import digits, preprocess, trained
 
 PROPERTIES = ["brightness", "contrast", "sharpness", "entropy", "colour"]
 NAMES = [SCORE, "early", "late", "entropy", CLASS, *(f"image {name}" for name in PROPERTIES)]
@@ -96,6 +98,22 @@ def test_a_gate_without_labels_is_watched_without_classes() -> None:
     bare = replace(gate, held_out=replace(gate.held_out, labels=None))
     assert CLASS not in held_out_values(bare)
     assert CLASS not in MonitoredGate.of(bare).values(like_held_out(gate, 3))
+
+
+def test_an_only_cue_is_the_score_and_no_stream_of_its_own() -> None:
+    p = digits()
+    gate = Gate.fit(trained(), p.train, p.validation, preprocess=preprocess, detector="energy")
+    plain = replace(gate, held_out=replace(gate.held_out, labels=None))
+    assert [*held_out_values(plain, properties=False)] == [SCORE]
+    monitor = Monitor(plain, properties=False)
+    assert [(s.name, s.weight) for s in monitor.streams.streams] == [(SCORE, 1.0)]
+    seen = like_held_out(gate, 5)
+    assert [*MonitoredGate.of(plain, properties=False).values(seen)] == [SCORE]
+    assert len(monitor.update(seen).streams) == 1
+    weights = {s.name: s.weight for s in Monitor(gate).streams.streams}
+    assert "energy" not in weights
+    assert weights.pop(SCORE) == 0.5
+    assert sum(weights.values()) == pytest.approx(0.5)
 
 
 def test_a_gate_without_cues_is_refused() -> None:

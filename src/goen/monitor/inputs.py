@@ -92,7 +92,7 @@ class MonitoredGate:
         if np.isnan(score).any():
             raise UsageError("The prediction has scores that are NaN; nothing was counted.")
         self._check_p_values(score, labels, np.asarray(prediction.p_value))
-        values = {SCORE: score, **prediction.cues}
+        values = {SCORE: score, **_followed(prediction.cues)}
         if self.has_labels:
             values[CLASS] = class_values(labels, self.classes)
         return values | {property_stream(n): prediction.properties[n] for n in self.properties}
@@ -228,7 +228,7 @@ def held_out_values(gate: Gate, *, properties: bool = True) -> dict[str, Floats]
             "Fit it again, or give held-out scores to Monitor.from_scores."
         )
     values = {SCORE: gate.detector.score_cues(torch.tensor(cues, device="cpu")).numpy()}
-    values |= dict(zip(gate.detector.cue_names, cues.T, strict=True))
+    values |= _followed(dict(zip(gate.detector.cue_names, cues.T, strict=True)))
     if gate.held_out.labels is not None:
         values[CLASS] = class_values(gate.held_out.labels, gate.classes)
     kept = gate.held_out.properties
@@ -236,6 +236,11 @@ def held_out_values(gate: Gate, *, properties: bool = True) -> dict[str, Floats]
         names = map(property_stream, gate.property_names)
         values |= dict(zip(names, kept.T, strict=True))
     return values
+
+
+def _followed(cues: Mapping[str, Floats]) -> Mapping[str, Floats]:
+    """The cues that are streams of their own: an only cue is the score."""
+    return cues if len(cues) > 1 else {}
 
 
 def checked_scores(

@@ -38,10 +38,10 @@ class Monitor:
     Ville's inequality, see docs/monitor.md. With ``average_run_length`` the mean number of images
     until a false alarm is bounded instead.
 
-    It follows the gate's score, each of its cues, the predicted class, and plain properties of the
-    images, such as how bright they are. The guarantee holds for all of them together. An alarm says
-    that the images have changed, not that they are bad; and images that depend on each other, such
-    as frames of one video, are not exchangeable.
+    It follows the gate's score, each of its cues if it has several, the predicted class, and plain
+    properties of the images, such as how bright they are. The guarantee holds for all of them
+    together. An alarm says that the images have changed, not that they are bad; and images that
+    depend on each other, such as frames of one video, are not exchangeable.
 
     Args:
         gate: whose predictions are followed.
@@ -80,7 +80,9 @@ class Monitor:
         guarantee = _guarantee(alarm_probability, average_run_length)
         values = held_out_values(gate, properties=properties)
         # Half of the allowed false alarms for the score, the rest in equal parts.
-        weights = {name: 0.5 / (len(values) - 1) for name in values} | {SCORE: 0.5}
+        others = len(values) - 1
+        weights = {name: 0.5 / max(others, 1) for name in values}
+        weights[SCORE] = 0.5 if others else 1.0
         streams = begin(values, weights, {CLASS}, seed=seed, starts=guarantee.starts)
         self.gate, self.guarantee = MonitoredGate.of(gate, properties=properties), guarantee
         self.streams, self.flags = streams, _NO_FLAGS
