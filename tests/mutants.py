@@ -2,10 +2,11 @@
 
 Draws COUNT places in ``src/goen`` (an operator, a comparison, a small number, ``and``, ``not``,
 ``True``) with a SEED, changes each in a copy of the project, and runs the tests of the changed
-file, then those of its package, then those of all files. A change that no test notices is printed
-at the end: it is either a hole in the tests or a change that makes no difference. Sizes and line
-widths of figures are left out: they are looked at. Run ``make test`` first: where a test fails
-anyway, every change seems to be noticed. That the tests can be collected is checked here.
+file, then those of its package, of all files, and of the files that import it. A change that no
+test notices is printed at the end: it is either a hole in the tests or a change that makes no
+difference. Sizes and line widths of figures are left out: they are looked at. Run ``make test``
+first: where a test fails anyway, every change seems to be noticed. That the tests can be collected
+is checked here.
 """
 
 import argparse
@@ -157,16 +158,39 @@ def draw(count: int, seed: int) -> list[Mutant]:
 
 
 def suites_of(path: Path) -> list[list[str]]:
-    """The tests of a file, after them those of its package, and at last those of all files."""
-    place = path.relative_to(SOURCE)
-    names = [part.removeprefix("_") for part in place.with_suffix("").parts]
+    """The tests of a file, of its package, of all files, and of the files that import it."""
+    names = _names(path)
+    folder = Path("tests", *names[:-1])
+    package = folder if len(names) > 1 and (ROOT / folder).exists() else Path("tests", names[0])
+    second = [str(package)] if (ROOT / package).is_dir() else []
+    others = sorted({test for user in importers(path) for test in own_tests(user)})
+    last = [test for test in others if not Path(test).is_relative_to(package)]
+    return [[*own_tests(path), str(path)], second, list(WHOLE), last]
+
+
+def own_tests(path: Path) -> list[str]:
+    """The tests of a file that are there."""
+    names = _names(path)
     folder = Path("tests", *names[:-1])
     own = [folder / f"test_{names[-1]}.py"]
     own += [folder.parent / f"test_{folder.name}.py"] if len(names) > 1 else []
-    first = [str(test) for test in own if (ROOT / test).exists()]
-    package = folder if len(names) > 1 and (ROOT / folder).exists() else Path("tests", names[0])
-    second = [str(package)] if (ROOT / package).is_dir() else []
-    return [[*first, str(path)], second, list(WHOLE)]
+    return [str(test) for test in own if (ROOT / test).exists()]
+
+
+def importers(path: Path) -> list[Path]:
+    """The files of the source that import this one by its name."""
+    module = ".".join(("goen", *path.relative_to(SOURCE).with_suffix("").parts))
+    found = (
+        other.relative_to(ROOT)
+        for other in sorted((ROOT / SOURCE).rglob("*.py"))
+        if f"from {module} import" in other.read_text("utf-8")
+    )
+    return list(found)
+
+
+def _names(path: Path) -> list[str]:
+    place = path.relative_to(SOURCE)
+    return [part.removeprefix("_") for part in place.with_suffix("").parts]
 
 
 def run_tests(copy: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -68,21 +68,24 @@ def test_the_same_seed_draws_the_same() -> None:
     assert draw(5, seed=4) != drawn[:5]
 
 
-def test_the_suites_of_a_file_then_of_its_package_then_of_all() -> None:
+def test_the_suites_of_a_file_its_package_all_and_its_importers() -> None:
     assert suites_of(SOURCE / "metrics/_ood.py") == [
         ["tests/metrics/test_ood.py", "src/goen/metrics/_ood.py"],
         ["tests/metrics"],
         list(WHOLE),
+        [],
     ]
     assert suites_of(SOURCE / "features/extractor.py") == [
         ["tests/features/test_extractor.py", "src/goen/features/extractor.py"],
         ["tests/features"],
         list(WHOLE),
+        suites_of(SOURCE / "features/extractor.py")[3],
     ]
-    assert suites_of(SOURCE / "io/files.py") == [
-        ["tests/io/test_files.py", "src/goen/io/files.py"],
-        ["tests/io"],
+    assert "tests/gate/fitting/test_fit.py" in suites_of(SOURCE / "features/extractor.py")[3]
+    assert suites_of(SOURCE / "monitor/journal.py")[1:] == [
+        ["tests/monitor"],
         list(WHOLE),
+        ["tests/report/pages/test_watch.py"],
     ]
 
 

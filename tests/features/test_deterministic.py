@@ -111,6 +111,11 @@ def test_the_feature_that_changes_is_named() -> None:
         check_deterministic(FeatureExtractor(Model(), ["noisy"]), pictures("plain", 4))
 
 
+def test_outputs_that_are_all_zero_are_the_same() -> None:
+    zero = FeatureExtractor(Returns(lambda x: 0.0 * x.flatten(1)), [])
+    check_deterministic(zero, pictures("plain", 3))
+
+
 def test_images_that_show_nothing() -> None:
     extractor = FeatureExtractor(build("plain"), [])
     with pytest.raises(UsageError, match=r"Two images or more .* got 1"):

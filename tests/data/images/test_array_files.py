@@ -59,6 +59,7 @@ def test_one_image_per_file(values: np.ndarray, tmp_path: Path) -> None:
 
 def test_grey_has_no_axis_and_floats_are_shares_of_white(tmp_path: Path) -> None:
     assert read_image(saved(tmp_path, IMAGE[0]), pixel_format=PixelFormat(1, 16)).shape == (1, 6, 8)
+    assert read_image_size(tmp_path / "a.npy", PixelFormat(1, 16)) == (6, 8)
     assert pixel_formats(tmp_path / "a.npy") == [PixelFormat(1, 16)]
     eight = saved(tmp_path, np.full((4, 5), 7, np.uint8))
     assert pixel_formats(eight) == [GREY]
