@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from goen.data import ImageSet, OodSet, Protocol, protocol
+from goen.data.protocols.generated import SPLIT_SEED
 from goen.data.sets.catalogue import CIFAR100_CLASSES, CIFAR100_UNLIKE_CIFAR10, KNOWN
+from goen.data.sets.embedded import noise
 from goen.data.transforms.strong import strongly_augmented
 from goen.errors import DataCorrupt, DataMissing, LeakError, UsageError
 
@@ -56,6 +58,11 @@ def test_cifar10_is_split_as_the_paper_says(full_size: Path) -> None:
     order = np.random.RandomState(42).permutation(50_000)
     assert (p.train.rows == order[:45_000]).all()
     assert (p.validation.rows == order[45_000:]).all()
+    # Published numbers are of these images.
+    calibrating = noise(2_000, SPLIT_SEED, stream=1, shape=(3, 4, 4))
+    assert p.calibration_ood["noise"].fingerprint == calibrating.fingerprint
+    evaluated = noise(5_000, SPLIT_SEED, stream=0, shape=(3, 4, 4))
+    assert p.evaluation["noise"].images.fingerprint == evaluated.fingerprint
 
 
 def test_which_sets_calibrate_is_a_choice_that_moves_no_other_image(full_size: Path) -> None:
@@ -197,6 +204,9 @@ def test_digits_mirror_the_paper() -> None:
     assert set(p.train.counts().values()) <= set(range(70, 120))
     # Three fifths of 300 calibrate, two fifths are held out for the threshold.
     assert (len(p.calibration_id), len(p.held_out)) == (180, 120)
+    calibrating, evaluated = (noise(n, SPLIT_SEED, stream=s) for n, s in ((400, 1), (1000, 0)))
+    assert p.calibration_ood["noise"].fingerprint == calibrating.fingerprint
+    assert p.evaluation["noise"].images.fingerprint == evaluated.fingerprint
 
 
 def test_the_threshold_may_come_from_test_images() -> None:
@@ -272,8 +282,8 @@ def test_own_sets_make_a_protocol() -> None:
 
 def test_without_ood_images_noise_is_evaluated_on(caplog: pytest.LogCaptureFixture) -> None:
     own = Protocol.from_sets(*own_sets(), calibration_ood={}, name="mine")
-    (noise,) = own.evaluation.values()
-    assert (noise.group, len(noise.images), own.calibration_ood) == ("noise", 60, {})
+    (found,) = own.evaluation.values()
+    assert (found.group, len(found.images), own.calibration_ood) == ("noise", 60, {})
     assert "mine has no OOD images to evaluate on" in caplog.text
 
 

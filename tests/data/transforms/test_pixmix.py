@@ -193,6 +193,13 @@ def test_the_partner_is_an_augmented_copy_or_any_of_the_patterns(
         assert abs(int(counts[value]) - count) < 120
 
 
+def test_white_stays_white(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pixmix, "augmented", lambda images, where, generator: images)
+    monkeypatch.setattr(pixmix, "mix", lambda values, partners, generator: partners)
+    white = torch.full((50, 3, 1, 1), 255, dtype=torch.uint8)
+    assert bool((pix_mix(white, white[:1], generator()) == 255).all())
+
+
 def test_mixtures_are_kept_within_black_and_white(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pixmix, "augmented", lambda images, where, generator: images)
     images = torch.full((200, 3, 1, 1), 100, dtype=torch.uint8)
