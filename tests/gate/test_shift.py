@@ -73,7 +73,8 @@ def test_an_image_that_is_not_finite_is_flagged_whatever_its_weight(gate: Gate) 
     new = gate.predict(digits().test.read(range(3)))
     found = shift.apply(replace(new, score=np.array([-100.0, np.inf, 100.0])))
     assert found.is_ood.tolist() == [False, True, True]
-    heavy = replace(shift, largest=20.0, weights=shift.weights / 2)  # p = 20 / (n / 2 + 20) at least
+    # Then p is at least 20 / (n / 2 + 20).
+    heavy = replace(shift, largest=20.0, weights=shift.weights / 2)
     found = heavy.apply(replace(new, score=np.array([100.0, np.inf, np.nan])))
     assert found.p_value.min() > 0.2
     assert found.is_ood.tolist() == [False, True, True]
@@ -96,7 +97,7 @@ def test_what_cannot_be_promised_is_refused(gate: Gate) -> None:
         with pytest.raises((UsageError, FitError), match=r"\(n,\) of one image|1 held-out images"):
             DeclaredShift.from_table(few, np.zeros(len(few)), x)
     unknown = np.where(scores > 2, np.nan, scores)
-    with pytest.raises(UsageError, match="none of them NaN; got shape .200,. with [1-9]"):
+    with pytest.raises(UsageError, match=r"none of them NaN; got shape .200,. with [1-9]"):
         DeclaredShift.from_table(unknown, x, x)
     with pytest.raises(UsageError, match="none of them NaN"):
         DeclaredShift.from_classes(unknown, np.arange(200) % 2, [0.5, 0.5])
