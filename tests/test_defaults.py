@@ -215,7 +215,7 @@ functional.conformal: _LEAST_RATE=1e-12
 functional.cues: _LOG_OF_ZERO=-1000.0
 functional.fusion: PULL=0.01, EVENNESS=0.3, _FLAT=1e-06
 functional.grouping: NONE=-1, _LEAST_ROWS=20, _LEAST_IN_GROUP=5, _MOST_GROUPS=10, _DIMENSIONS=16,
-    _SAMPLE=500, _CLOUDS=19
+    _SAMPLE=500, _MOST_COMPARED=2000, _CLOUDS=19
 functional.image_properties: _LUMINANCE=(0.299, 0.587, 0.114), _LEVELS=64, _LINES=32
 functional.martingales: _EVEN_IMAGES=10000, _TAILS=((1.0, 0.5), (1.0, 0.75), (1.0, 0.9), (0.1,
     0.1), (0.01, 0.1)), _INTERVALS=((0.1, 0.0, 0.25), (0.1, 0.25, 0.5), (0.1, 0.5, 0.75), (0.1,

@@ -115,6 +115,26 @@ def test_class_folders_that_the_gate_does_not_have_are_left_out(
     assert any(row["metric"] == "accuracy" for row in rows)
 
 
+def test_a_folder_may_have_some_of_the_classes(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test = digits().test
+    rows = np.flatnonzero(np.isin(test.labels, [2, 5]))[:30]  # not the first of the gate's classes
+    write(test.take(rows.tolist()), tmp_path / "some")
+    out = tmp_path / "out"
+    words = command(folders, "--ood", str(folders / "noise"), "--out", str(out), "--json")
+    words[words.index("--id") + 1] = str(tmp_path / "some")
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    assert "evaluated without labels" not in captured.err
+    accuracy = next(
+        row["value"]
+        for row in map(json.loads, captured.out.splitlines())
+        if row["metric"] == "accuracy"
+    )
+    assert accuracy > 0.7  # with the numbers of the gate's classes
+
+
 def test_a_gate_of_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(600) % 2

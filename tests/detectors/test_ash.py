@@ -46,6 +46,14 @@ def test_by_hand() -> None:
     assert scores == pytest.approx([-8, -10, -8 * np.exp(1.25)])
 
 
+def test_a_factor_that_float32_cannot_hold() -> None:
+    z = torch.ones(1, 200)
+    z[0, :2] = 1.001
+    even = of(z, torch.full((1, 200), 0.01), torch.zeros(1))
+    score = ASH(percentile=99).fit(even, torch.tensor([0])).score(even).item()
+    assert score == pytest.approx(-0.02002 * np.exp(200.002 / 2.002), rel=1e-4)
+
+
 def test_without_pruning_it_is_the_energy() -> None:
     ash = ASH(treatment="prune", percentile=0).fit(some(60), labels(60))
     assert torch.allclose(ash.score(some(9, 1)), Energy().score(some(9, 1)))

@@ -42,6 +42,12 @@ def test_by_hand() -> None:
     assert lts.item() == pytest.approx(-11 * 1.25**2)
 
 
+def test_a_factor_that_float32_cannot_hold() -> None:
+    even = of(torch.ones(1, 200), torch.full((1, 200), 0.01), torch.zeros(1))  # the ratio is 100
+    scale = SCALE(percentile=99).fit(even, torch.tensor([0]))
+    assert scale.score(even).item() == pytest.approx(-2 * np.exp(100), rel=1e-5)
+
+
 def test_a_row_without_positive_entries_is_scaled_by_one() -> None:
     train = Outputs(torch.full((1, 1), 3.0), {"z": torch.ones(1, 4)})
     zero = Outputs(torch.full((1, 1), 3.0), {"z": torch.zeros(1, 4)})

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
@@ -71,6 +73,20 @@ def test_representatives_match_a_search_over_all_rows() -> None:
     found = representatives(rows, 6)
     assert found == slow_representatives(rows, 6)
     assert truth[found[:3]].tolist() == [0, 1, 2]  # one of each, the largest first
+
+
+def test_the_memory_does_not_grow_with_the_square_of_the_rows() -> None:
+    rows, truth = clouds([5000, 2500, 1500])
+    tracemalloc.start()
+    found = group_rows(rows)
+    chosen = representatives(rows, 20)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 250e6  # all distances take 650 MB
+    assert len({*chosen}) == 20
+    assert truth[chosen[:3]].tolist() == [0, 1, 2]
+    assert max(chosen) > 2000
+    assert adjusted_rand_score(truth, found) > 0.95
 
 
 def test_there_are_no_more_representatives_than_rows() -> None:

@@ -36,6 +36,12 @@ def test_by_hand_with_negative_entries() -> None:
     assert binarise(rows, 2)[0].tolist() == [2.5, 2.5, 0, 0]
 
 
+def test_the_ratio_of_a_row_that_is_not_finite_is_nan() -> None:
+    rows = torch.tensor([[torch.nan, 1.0], [torch.inf, 1.0], [1.0, 1.0]])
+    for count in (1, torch.tensor([1, 1, 1])):
+        assert sharpness(rows, count).flatten().isnan().tolist() == [True, True, False]
+
+
 def test_how_many_are_kept() -> None:
     assert [kept_count(10, q) for q in (0, 64, 90, 99)] == [10, 4, 1, 1]
 

@@ -27,6 +27,7 @@ def test_a_sample_like_the_held_out_images_changes_little(gate: Gate) -> None:
     sample = gate.predict(digits().test.read(range(150)))
     shift = DeclaredShift.from_sample(gate, sample)
     assert shift.properties == ("brightness",)
+    assert DeclaredShift.from_sample(gate, sample, on="brightness").properties == ("brightness",)
     assert 60 < shift.effective_size <= 120
     new = gate.predict(digits().test.read(range(150, 300)))
     found = shift.apply(new)
@@ -72,6 +73,11 @@ def test_an_image_that_is_not_finite_is_flagged_whatever_its_weight(gate: Gate) 
     new = gate.predict(digits().test.read(range(3)))
     found = shift.apply(replace(new, score=np.array([-100.0, np.inf, 100.0])))
     assert found.is_ood.tolist() == [False, True, True]
+    # Then p is at least 20 / (n / 2 + 20).
+    heavy = replace(shift, largest=20.0, weights=shift.weights / 2)
+    found = heavy.apply(replace(new, score=np.array([100.0, np.inf, np.nan])))
+    assert found.p_value.min() > 0.2
+    assert found.is_ood.tolist() == [False, True, True]
 
 
 def test_what_cannot_be_promised_is_refused(gate: Gate) -> None:
@@ -85,6 +91,18 @@ def test_what_cannot_be_promised_is_refused(gate: Gate) -> None:
         DeclaredShift.from_table(scores, x[1:], x)
     with pytest.raises(UsageError, match="finite numbers"):
         DeclaredShift.from_table(scores, np.where(x > 0, np.nan, x), x)
+    with pytest.raises(UsageError, match="finite numbers"):
+        DeclaredShift.from_table(scores, np.zeros((200, 0)), np.zeros((60, 0)))
+    for few in ([], [1.0]):  # no ratio can be fitted
+        with pytest.raises((UsageError, FitError), match=r"\(n,\) of one image|1 held-out images"):
+            DeclaredShift.from_table(few, np.zeros(len(few)), x)
+    unknown = np.where(scores > 2, np.nan, scores)
+    with pytest.raises(UsageError, match=r"none of them NaN; got shape .200,. with [1-9]"):
+        DeclaredShift.from_table(unknown, x, x)
+    with pytest.raises(UsageError, match="none of them NaN"):
+        DeclaredShift.from_classes(unknown, np.arange(200) % 2, [0.5, 0.5])
+    with pytest.raises(UsageError, match="of one image or more"):
+        DeclaredShift.from_classes([], [], [1.0])
     with pytest.raises(UsageError, match="Expected properties \\(1, 1\\)"):
         DeclaredShift.from_table(scores, x, x).p_values([1.0])
     labels = np.arange(200) % 2
@@ -95,6 +113,10 @@ def test_what_cannot_be_promised_is_refused(gate: Gate) -> None:
     new = gate.predict(digits().test.read(range(60)))
     with pytest.raises(UsageError, match="Unknown property 'brightnes'"):
         DeclaredShift.from_sample(gate, new, on=["brightnes"])
+    with pytest.raises(UsageError, match="Name a property that has shifted: brightness, "):
+        DeclaredShift.from_sample(gate, new, on=[])
+    with pytest.raises(UsageError, match="no properties"):
+        DeclaredShift.from_sample(gate, replace(new, properties={}))
     with pytest.raises(UsageError, match="without groups"):
         DeclaredShift.from_sample(gate.with_false_alarm_rate(0.3).with_per_class(), new)
     bare = replace(gate, held_out=replace(gate.held_out, properties=None))

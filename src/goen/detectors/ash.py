@@ -99,9 +99,9 @@ class ASH(Detector):
         if self.treatment == "binarise":
             return self._plain(binarise(rows, count))
         kept = prune(rows, count)
-        return self._plain(
-            kept * sharpness(rows, count).exp() if self.treatment == "scale" else kept
-        )
+        if self.treatment == "prune":
+            return self._plain(kept)
+        return self._plain(kept, sharpness(rows, count).to(torch.float64).exp())
 
-    def _plain(self, rows: Tensor) -> Tensor:
-        return linear_logits(rows, self.weight_, self.bias_)
+    def _plain(self, rows: Tensor, scale: Tensor | None = None) -> Tensor:
+        return linear_logits(rows, self.weight_, self.bias_, scale)

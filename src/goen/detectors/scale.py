@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar, final
 
+import torch
 from torch import Tensor
 
 from goen.checks import check_number
@@ -65,8 +66,8 @@ class SCALE(Detector):
 
     def _score(self, outputs: Outputs) -> Tensor:
         rows = floats(self.feature_rows(outputs))
-        ratio = sharpness(rows, kept_count(rows.shape[1], self.percentile)).exp()
-        return energy_score(linear_logits(ratio * rows, self.weight_, self.bias_))
+        ratio = sharpness(rows, kept_count(rows.shape[1], self.percentile)).to(torch.float64).exp()
+        return energy_score(linear_logits(rows, self.weight_, self.bias_, ratio))
 
 
 @final

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import config_context
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
@@ -17,6 +18,10 @@ _MOST_GROUPS = 10
 _DIMENSIONS = 16
 # Rows that decide the number of groups: the silhouette of n rows costs n² distances.
 _SAMPLE = 500
+# Rows of which each is compared with each other one: 32 MB of distances.
+_MOST_COMPARED = 2000
+# Of the distances between all rows, those that are in memory at once, in MB.
+_DISTANCES = 64
 # Clouds that the rows are compared with: the level of the test is 1 / (1 + this).
 _CLOUDS = 19
 
@@ -51,7 +56,8 @@ def group_rows(features: Floats, seed: int = 0) -> NDArray[np.int64]:
         if _best_number(cloud, seed)[0] >= silhouette:
             return np.full(len(rows), NONE)
     found = _k_means(rows, number, seed, attempts=5)
-    found[silhouette_samples(rows, found) < 0] = NONE
+    with config_context(working_memory=_DISTANCES):
+        found[silhouette_samples(rows, found) < 0] = NONE
     sizes = np.bincount(found[found >= 0], minlength=number)
     order = np.argsort(-sizes, kind="stable")
     names = np.full(number + 1, NONE)
@@ -67,21 +73,27 @@ def unit_rows(features: Floats) -> Floats:
     return np.asarray(features / np.where(lengths > 0, lengths, 1.0), dtype=np.float64)
 
 
-def representatives(features: Floats, count: int) -> list[int]:
+def representatives(features: Floats, count: int, seed: int = 0) -> list[int]:
     """The rows that together lie nearest to all rows, the most important first.
 
     Each lowers the sum of squared distances between directions, from every row to the nearest one
     chosen, by as much as any row can (greedy k-medoids): the first is the most typical row, the
-    others stand for what is far from those before them.
+    others stand for what is far from those before them. Of more than 2,000 rows as many, drawn at
+    random, stand for all.
 
     Args:
         features: ``(N, D)``.
-        count: how many; all rows if there are fewer.
+        count: how many, at most 2,000; all rows if there are fewer.
+        seed: of the draw.
 
     Example:
         >>> representatives(np.array([[1.0, 0], [1, 0.1], [1, -0.1], [0, 1]]), 2)
         [1, 3]
     """
+    if len(features) > _MOST_COMPARED:
+        order = np.random.default_rng(seed).permutation(len(features))
+        drawn = np.sort(order[:_MOST_COMPARED])
+        return drawn[representatives(features[drawn], count)].tolist()
     rows = unit_rows(features)
     distances = np.maximum(2 - 2 * rows @ rows.T, 0)
     if not len(rows):

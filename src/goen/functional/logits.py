@@ -62,16 +62,22 @@ def generalised_entropy(logits: Tensor, gamma: float = 0.1, top: int = 100) -> T
     return (gamma * (log_p + log_rest)).to(torch.float64).exp().sum(dim=1)
 
 
-def linear_logits(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def linear_logits(
+    rows: Tensor, weight: Tensor, bias: Tensor, scale: Tensor | None = None
+) -> Tensor:
     """The logits ``(N, C)`` of a classifier ``(C, D)``, ``(C,)``, in the precision of the rows.
 
-    As the network computes its own: float32 errors of 1e-6 are in every logit already.
+    As the network computes its own: float32 errors of 1e-6 are in every logit already. Those of
+    rows times ``scale`` ``(N, 1)`` are in float64: exponentials are too large for float32.
 
     Example:
         >>> linear_logits(torch.ones(1, 2), torch.eye(2).double(), torch.ones(2).double())
         tensor([[2., 2.]])
     """
-    return rows @ weight.to(rows.dtype).mT + bias.to(rows.dtype)
+    products = rows @ weight.to(rows.dtype).mT
+    if scale is None:
+        return products + bias.to(rows.dtype)
+    return products * scale.to(torch.float64) + bias
 
 
 def check_several_classes(logits: Tensor) -> None:

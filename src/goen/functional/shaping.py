@@ -77,7 +77,8 @@ def sharpness(rows: Tensor, count: int | Tensor) -> Tensor:
         after = largest(positive, count).sum(dim=1, keepdim=True)
     before = positive.sum(dim=1, keepdim=True)
     ratio = before / after.clamp_min(torch.finfo(rows.dtype).tiny)
-    return torch.where(after > 0, ratio, torch.ones_like(ratio))
+    # Not "> 0": the ratio of a row with NaN must be NaN.
+    return torch.where(after <= 0, torch.ones_like(ratio), ratio)
 
 
 def largest(rows: Tensor, count: int) -> Tensor:

@@ -27,7 +27,8 @@ def group_p_values(
     A score that is not finite gives the least p-value.
 
     Raises:
-        UsageError: the held-out images come in no groups, or another number of groups than scores.
+        UsageError: the held-out images come in no groups, another number of groups than scores, or
+            groups that are no numbers below ``num_groups``.
     """
     held_out, numbers = gate.held_out, np.asarray(groups)
     if held_out.groups is None:
@@ -35,12 +36,21 @@ def group_p_values(
             "A p-value of a group compares it with held-out groups, and the held-out images of "
             "this gate come in none: fit it with groups=."
         )
-    if numbers.shape != np.shape(scores) or (numbers.size and numbers.min() < 0):
+    if not numbers.size:
+        numbers = numbers.astype(np.int64)  # an empty list has no type
+    if (
+        numbers.shape != np.shape(scores)
+        or numbers.dtype.kind not in "iu"
+        or numbers.min(initial=0) < 0
+    ):
         raise UsageError(
             f"groups are whole numbers from 0, one for each of {len(scores):,} scores; got "
-            f"{numbers.size:,}."
+            f"{numbers.size:,} of {numbers.dtype}."
         )
-    count = int(numbers.max(initial=-1)) + 1 if num_groups is None else num_groups
+    most = int(numbers.max(initial=-1)) + 1
+    count = most if num_groups is None else num_groups
+    if count < most:
+        raise UsageError(f"num_groups is {count:,}, and a score is of group {most - 1:,}.")
     known = _highest(held_out.scores, held_out.groups, held_out.independent)
     own = np.where(np.isnan(scores), np.inf, scores) - gate.score_tolerance
     found = _highest(own, numbers, count)

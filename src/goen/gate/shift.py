@@ -65,14 +65,7 @@ class DeclaredShift:
 
     def __post_init__(self) -> None:
         check_number("false_alarm_rate", self.false_alarm_rate, above=0, below=1)
-        needed = _LEAST_EFFECTIVE * required_held_out(self.false_alarm_rate)
-        if self.effective_size < needed:
-            raise FitError(
-                f"Under this shift the {len(self.scores):,} held-out images count as "
-                f"{self.effective_size:.0f}, and a false-alarm rate of {self.false_alarm_rate:g} "
-                f"needs {needed}: hold out images more like those of the deployment, declare fewer "
-                "properties, or allow a higher rate."
-            )
+        _require(self.effective_size, len(self.scores), self.false_alarm_rate)
 
     @classmethod
     def from_sample(
@@ -101,17 +94,20 @@ class DeclaredShift:
                 "A declared shift weighs held-out images one by one, for one threshold: fit a gate "
                 "without groups, and use it without a threshold per class."
             )
-        for name in on:
+        declared = (on,) if isinstance(on, str) else tuple(on)
+        for name in declared:
             if name not in names:
                 raise unknown("property", name, names)
-        columns = [names.index(name) for name in on]
+        if not declared:
+            raise UsageError(f"Name a property that has shifted: {', '.join(names)}.")
+        columns = [names.index(name) for name in declared]
         found = cls.from_table(
             gate.held_out.scores,
             kept[:, columns],
-            np.stack([sample.properties[name] for name in on], axis=1),
+            _properties(sample, declared),
             gate.false_alarm_rate,
         )
-        return replace(found, properties=tuple(on))
+        return replace(found, properties=declared)
 
     @classmethod
     def from_table(
@@ -133,11 +129,7 @@ class DeclaredShift:
             UsageError: tables of other shapes, or fewer than 50 images in the sample.
             FitError: too few held-out images are left in effect.
         """
-        scores, known, new = (
-            np.asarray(held_out_scores, np.float64),
-            _table(held_out),
-            _table(sample),
-        )
+        scores, known, new = _scores(held_out_scores), _table(held_out), _table(sample)
         if scores.shape != (len(known),) or known.shape[1:] != new.shape[1:]:
             raise UsageError(
                 "Expected scores (n,), properties (n, P) of the same images and (m, P) of the "
@@ -147,6 +139,7 @@ class DeclaredShift:
             raise UsageError(
                 f"A sample of the deployment has at least {_LEAST_SAMPLE} images, got {len(new)}."
             )
+        _require(len(scores), len(scores), false_alarm_rate)  # no weights make them more
         ratio = DensityRatio.fit(known, new)
         return cls(scores, ratio.held_out, false_alarm_rate, ratio=ratio)
 
@@ -170,7 +163,7 @@ class DeclaredShift:
             UsageError: shares that do not sum to 1, or a class without held-out images.
             FitError: too few held-out images are left in effect.
         """
-        scores, truth = np.asarray(held_out_scores, np.float64), np.asarray(labels, np.int64)
+        scores, truth = _scores(held_out_scores), np.asarray(labels, np.int64)
         mix = dict(shares) if isinstance(shares, Mapping) else dict(enumerate(shares))
         if scores.shape != truth.shape or not mix or min(*mix, *truth) < 0:
             raise UsageError("Expected scores (n,), labels (n,) and a share for each class number.")
@@ -218,23 +211,50 @@ class DeclaredShift:
         images share their weights, so false-discovery control refuses them; and an error rate does
         not hold under the shift, so no image is said to be accepted.
         """
-        if self.properties and not {*self.properties} <= {*prediction.properties}:
-            raise UsageError("This prediction has no properties: give what gate.predict returned.")
-        table = [prediction.properties[name] for name in self.properties]
-        if self.ratio is not None and not table:
+        if self.ratio is not None and not self.properties:
             raise UsageError("This shift was made from a table: use p_values(scores, table).")
-        p_value = self.p_values(prediction.score, np.stack(table, axis=1) if table else None)
-        # A score of infinity, of outputs that are not finite, is flagged whatever its weight.
-        is_ood: NDArray[np.bool_] = (p_value <= self.false_alarm_rate) | np.isposinf(
-            prediction.score
+        table = _properties(prediction, self.properties) if self.properties else None
+        p_value = self.p_values(prediction.score, table)
+        # Infinity, of outputs that are not finite, and NaN are flagged whatever their weight.
+        is_ood: NDArray[np.bool_] = (p_value <= self.false_alarm_rate) | ~(
+            prediction.score < np.inf
         )
         return replace(prediction, p_value=p_value, is_ood=is_ood, accepted=None, weighted=True)
+
+
+def _require(effective: float, count: int, false_alarm_rate: float) -> None:
+    """Raise a FitError if the held-out images count as too few for the rate."""
+    needed = _LEAST_EFFECTIVE * required_held_out(false_alarm_rate)
+    if effective < needed:
+        raise FitError(
+            f"Under this shift the {count:,} held-out images count as {effective:.0f}, and a "
+            f"false-alarm rate of {false_alarm_rate:g} needs {needed}: hold out images more like "
+            "those of the deployment, declare fewer properties, or allow a higher rate."
+        )
+
+
+def _properties(prediction: Prediction, names: Sequence[str]) -> Floats:
+    """Those of these names, ``(N, P)``."""
+    if not {*names} <= {*prediction.properties}:
+        raise UsageError("This prediction has no properties: give what gate.predict returned.")
+    return np.stack([prediction.properties[name] for name in names], axis=1)
+
+
+def _scores(values: ArrayLike) -> Floats:
+    """Held-out scores ``(n,)``."""
+    scores = np.asarray(values, dtype=np.float64)
+    if scores.ndim != 1 or not scores.size or np.isnan(scores).any():
+        raise UsageError(
+            "Held-out scores are numbers (n,) of one image or more, none of them NaN; got shape "
+            f"{scores.shape} with {int(np.isnan(scores).sum())} NaN."
+        )
+    return scores
 
 
 def _table(values: ArrayLike) -> Floats:
     """Finite numbers ``(N, P)``."""
     table = np.asarray(values, dtype=np.float64)
     table = table[:, None] if table.ndim == 1 else table
-    if table.ndim != 2 or not np.isfinite(table).all():
+    if table.ndim != 2 or not table.shape[1] or not np.isfinite(table).all():
         raise UsageError(f"Properties are finite numbers (N, P), got shape {table.shape}.")
     return table

@@ -74,6 +74,14 @@ def test_the_most_suspicious_come_first(page: Scored) -> None:
         assert card["thumbnail"].startswith("data:image/jpeg")  # 96×64 pixels
 
 
+def test_what_is_kept_of_an_image_is_no_part_of_its_batch(page: Scored) -> None:
+    report = ScoreReport(page.gate, "g", most=3)
+    scored_rows(page.gate, *page.files, observer=report.images)
+    assert len(report.images.kept) == 3
+    for *_, feature in report.images.kept:
+        assert feature.base is None
+
+
 def test_the_neighbours_and_their_pictures_are_there(page: Scored) -> None:
     gallery = galleries(page.page)["scored-images"]
     train = digits().train

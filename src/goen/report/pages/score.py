@@ -69,7 +69,8 @@ class SuspiciousImages:
         )
         features = group_features(batch.outputs)
         new = [
-            (ranks[i], Path(batch.names[i]), card, features[i])
+            # A copy: a row of the batch would keep the whole batch in memory.
+            (ranks[i], Path(batch.names[i]), card, features[i].copy())
             for i, card in zip(rows, cards, strict=True)
         ]
         self.merge((new, Counter(p)))
