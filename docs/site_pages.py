@@ -125,7 +125,7 @@ def measured(key: str) -> str:
             f"{row['near-OOD']} near and {row['far-OOD']} far on [small tasks]({place}), "
             f"pretrained networks, mean rank {row['mean rank']} of {len(small)}"
         )
-    return "; ".join(found).replace("**", "") or "in no comparison of many methods yet"
+    return "; ".join(found).replace("**", "") or "on [the board](/methods/board.md) alone"
 
 
 def table_of(page: str, name: str) -> dict[str, dict[str, str]]:

@@ -46,7 +46,7 @@ def test_a_page_of_a_method_has_its_numbers_and_where_they_are_from() -> None:
     assert re.search(r"; 0\.\d+ near and 0\.\d+ far on ", site_pages.measured("vim"))
     row = site_pages.table_of("results", "baselines")["goen-m, ordinary network"]
     assert site_pages.measured("goen_m").startswith(row["unseen"].strip("*"))
-    assert site_pages.measured("masf") == "in no comparison of many methods yet"
+    assert site_pages.measured("masf") == "on [the board](/methods/board.md) alone"
 
 
 def test_a_docstring_names_what_departs_from_the_paper_in_a_paragraph() -> None:

@@ -16,17 +16,17 @@ class Residual(Detector):
     r"""The length of the feature outside the training features' subspace; high for OOD.
 
     :math:`\lVert R^\top (x - o) \rVert`, the residual of ViM without the logits: R are the
-    directions in which training features are shortest, seen from the point :math:`o = -W^+ b` where
-    all logits are 0, and W and b are those of the outputs' linear classifier.
+    directions in which training features are shortest, seen from the point :math:`o = -W^+ b` whose
+    logits are nearest to 0, and W and b are those of the outputs' linear classifier.
 
     Args:
-        dim: how many principal directions are not residual. By default 1000 of more than 1500, 512
-            of 768 to 1500, half of fewer.
+        dim: how many principal directions are not residual. By default 1000 if a feature has more
+            than 1500 numbers, 512 if it has 768 to 1500, else half of them.
 
     Paper: Wang et al. 2022, "ViM: Out-Of-Distribution with Virtual-logit Matching", arXiv
     2203.10807, where it is compared with ViM. Departs from the paper: half of the directions below
-    width 768, where the paper has no rule. OpenOOD fits it on validation images; this one on
-    training images.
+    width 768, of which the paper's 512 would leave little. OpenOOD fits it on validation images;
+    this one on training images.
 
     It fails on networks whose features span little more than the classes (neural collapse), and
     where OOD features are shorter than ID features.

@@ -24,20 +24,24 @@ from goen.outputs import Outputs
 class ViM(Detector):
     r"""The part of a feature that training features do not span, as one more logit; high for OOD.
 
-    :math:`\alpha \lVert R^\top (x - o) \rVert - \log \sum_c e^{z_c}`, with R the directions in
-    which training features are shortest, seen from the point :math:`o = -W^+ b` where all logits
-    are 0 (W and b are those of the outputs' linear classifier), and :math:`\alpha` such that on
-    training rows the virtual logit is as large as the largest logit, on average.
+    :math:`\alpha \lVert R^\top (x - o) \rVert - \log \sum_c e^{z_c}`, with x the feature and z the
+    logits of an image, and R the directions in which training features are shortest, seen from the
+    point :math:`o = -W^+ b` whose logits are nearest to 0 (W and b are those of the outputs' linear
+    classifier); :math:`\alpha` is such that on training rows the virtual logit is as large as the
+    largest logit, on average.
 
     Args:
-        dim: how many principal directions are not residual. By default 1000 of more than 1500, 512
-            of 768 to 1500, half of fewer; and never more than half as many as there are training
-            rows, which would leave no residual to measure.
+        dim: how many principal directions are not residual. By default 1000 if a feature has more
+            than 1500 numbers, 512 if it has 768 to 1500, else half of them; and never more than
+            half as many as there are training rows, which would leave no residual to measure.
 
     Paper: Wang et al. 2022, "ViM: Out-Of-Distribution with Virtual-logit Matching".
     Departs from the paper: the score is the log-odds of the virtual class's probability, a strictly
     increasing map of it; half of the directions below width 768, and half as many as there are rows
-    where these are few, for which the paper has no rule.
+    where these are few, of which the paper's 512 would leave little or nothing.
+
+    It fails on networks whose features span little more than the classes (neural collapse): what is
+    left outside says little, and the logits decide.
 
     Example:
         >>> from goen.outputs import LinearClassifier

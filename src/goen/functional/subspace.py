@@ -27,7 +27,7 @@ def principal_dim(width: int, rows: int) -> int:
 
 
 def zero_logits_point(weight: Tensor, bias: Tensor) -> Tensor:
-    r"""The point :math:`o = -W^+ b` ``(D,)`` where all logits of a classifier are 0.
+    r"""The point :math:`o = -W^+ b` ``(D,)`` whose logits are nearest to 0, by least squares.
 
     Example:
         >>> zero_logits_point(torch.eye(2), torch.tensor([4.0, -1.0])).tolist()
