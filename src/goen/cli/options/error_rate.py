@@ -1,0 +1,28 @@
+"""``--error-rate`` and ``--error-confidence``: which images a gate accepts."""
+
+from dataclasses import replace
+
+from goen.errors import UsageError
+from goen.gate.error_rate import ErrorRate
+
+
+def asked_error_rate(
+    rate: float | None, confidence: float | None, saved: ErrorRate | None = None
+) -> ErrorRate | None:
+    """The error rate that is asked for; what is not given is that of the gate, if it has one.
+
+    Args:
+        rate: of --error-rate.
+        confidence: of --error-confidence.
+        saved: that of the gate.
+
+    Raises:
+        UsageError: a confidence without a rate, or numbers that are none of these.
+    """
+    asked = {"rate": rate, "confidence": confidence}
+    given = {name: value for name, value in asked.items() if value is not None}
+    if saved is not None:
+        return replace(saved, **given)
+    if rate is None and confidence is not None:
+        raise UsageError("--error-confidence goes with --error-rate RATE.")
+    return ErrorRate(**given) if given else None
