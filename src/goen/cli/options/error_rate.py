@@ -19,10 +19,12 @@ def asked_error_rate(
     Raises:
         UsageError: a confidence without a rate, or numbers that are none of these.
     """
-    asked = {"rate": rate, "confidence": confidence}
-    given = {name: value for name, value in asked.items() if value is not None}
     if saved is not None:
-        return replace(saved, **given)
-    if rate is None and confidence is not None:
+        found = saved if rate is None else replace(saved, rate=rate)
+    elif rate is not None:
+        found = ErrorRate(rate)
+    elif confidence is None:
+        return None
+    else:
         raise UsageError("--error-confidence goes with --error-rate RATE.")
-    return ErrorRate(**given) if given else None
+    return found if confidence is None else replace(found, confidence=confidence)
