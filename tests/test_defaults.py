@@ -124,9 +124,9 @@ goen export: fixed_size=False, overwrite=False
 goen data list: json_=False
 goen data new: overwrite=False
 goen data show: overwrite=False
-EvaluateOptions: per_class=False, error_confidence=0.95, reuse=False, batch_size=128, json_=False
-FitOptions: false_alarm_rate=0.05, flip_averaging=False, error_confidence=0.95
-RateOptions: per_class=False, error_confidence=0.95
+EvaluateOptions: per_class=False, reuse=False, batch_size=128, json_=False
+FitOptions: false_alarm_rate=0.05, flip_averaging=False
+RateOptions: per_class=False
 ModelOptions: batch_size=128
 OutputOptions: flagged_only=False, overwrite=False
 TableOptions: size=0, flip=True, json_=False

@@ -173,7 +173,8 @@ def test_the_commands_take_an_error_rate(
     score = ["score", str(studies / "test.npz"), "--gate", str(out), "--format", "jsonl"]
     assert main([*score, "--error-rate", "0.1"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    expected = goen.load(out).with_error_rate(0.1).predict_outputs(rows(1500, 2)[0]).accepted
+    other = goen.load(out).with_error_rate(0.1, confidence=0.9)  # the gate's confidence stays
+    expected = other.predict_outputs(rows(1500, 2)[0]).accepted
     assert [line["accepted"] for line in lines] == expected.tolist()
     assert main([*score[:-1], "table"]) == 0
     assert "accepted" in capsys.readouterr().out

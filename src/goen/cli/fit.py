@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from goen.cli.options.error_rate import asked_error_rate
 from goen.cli.options.fit_inputs import FitOptions, is_tensor_file
 from goen.cli.options.own_model import ModelOptions
 from goen.cli.options.study import StudyOptions
@@ -75,7 +76,9 @@ def fit_command(
     """
     check_free(out, "gate", overwrite=overwrite)
     check_writable(out)
-    make_detector(fit.detector)  # an unknown name, before any image is read
+    # What is none of these is said before any image is read.
+    make_detector(fit.detector)
+    errors = asked_error_rate(fit.error_rate, fit.error_confidence)
     classes = options.classes
     if len({*classes}) != len(classes):
         raise UsageError(f"--classes must name each class once, got {' '.join(classes)}.")
@@ -103,9 +106,7 @@ def fit_command(
         following = f"goen score {given} --gate {quote(str(out))}"
         if needs_model(fitted.gate.network):
             following += f" --model {quote(model)}"
-    gate = fitted.gate
-    if fit.error_rate is not None:
-        gate = gate.with_error_rate(fit.error_rate, confidence=fit.error_confidence)
+    gate = replace(fitted.gate, error_rate=errors)
     if model is not None:
         gate = replace(gate, metadata={**gate.metadata, "factory": model})
     summary = fit_summary(gate, fitted.files)

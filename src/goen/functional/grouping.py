@@ -93,7 +93,7 @@ def representatives(features: Floats, count: int, seed: int = 0) -> list[int]:
     if len(features) > _MOST_COMPARED:
         order = np.random.default_rng(seed).permutation(len(features))
         drawn = np.sort(order[:_MOST_COMPARED])
-        return drawn[representatives(features[drawn], count)].tolist()
+        return [int(drawn[row]) for row in representatives(features[drawn], count)]
     rows = unit_rows(features)
     distances = np.maximum(2 - 2 * rows @ rows.T, 0)
     if not len(rows):

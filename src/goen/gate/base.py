@@ -211,7 +211,8 @@ class BaseGate:
         if self.per_class:
             raise UsageError(
                 "The bound on the error rate is for one threshold, and this gate has one for each "
-                "class: gate.with_per_class(False)."
+                "class. Have one of the two: gate.with_per_class(False) (without --per-class), or "
+                "gate.with_error_rate(None)."
             )
         return find_acceptance(self.error_rate, self.held_out, self.detector, self.false_alarm_rate)
 

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from goen.cli.options.score import OutputOptions, ScoringGateOptions, WorkerOptions, default_threads
+from goen.errors import UsageError
 from goen.scoring.pipeline import run_here
 
 
@@ -26,6 +27,11 @@ def test_a_name_stands_for_a_file_or_a_folder(tmp_path: Path) -> None:
     assert in_folder("scores", workers=True)
     assert OutputOptions(out="scores/").row_format == "parquet"
     assert OutputOptions(out="scores/", format_="csv").row_format == "csv"
+
+
+def test_the_page_and_the_groups_are_two_files() -> None:
+    with pytest.raises(UsageError, match=r"--report and --groups are two files, got page\.html"):
+        OutputOptions(report=Path("page.html"), groups=Path("page.html"))
 
 
 def test_the_engine_is_torch_where_rows_may_be_of_several_processes() -> None:

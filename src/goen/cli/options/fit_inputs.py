@@ -99,7 +99,7 @@ class FitOptions:
             not for classes that a flip changes, such as digits.
         error_rate: accept images of which at most this share is misclassified, among those that
             are not flagged; needs labels of the held-out images.
-        error_confidence: the probability with which the error rate is kept.
+        error_confidence: the probability with which the error rate is kept (default: 0.95).
     """
 
     held_out: OptionalDataset = None
@@ -110,7 +110,7 @@ class FitOptions:
     groups: Annotated[str | None, arg(metavar="parent|FILE", help_behavior_hint="")] = None
     flip_averaging: bool = False
     error_rate: OptionalRate = None
-    error_confidence: float = 0.95
+    error_confidence: OptionalRate = None
 
     def by_kind(self, load: Callable[[str], Loaded]) -> dict[str, Loaded]:
         """Each OOD dataset by a unique name: the last part of a folder's path, if it is unique."""

@@ -2,12 +2,13 @@
 
 import importlib
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 from torch import nn
 
+from goen.cli.options.error_rate import asked_error_rate
 from goen.cli.options.types import OptionalFunction, OptionalModel, OptionalRate
 from goen.data.input_spec import ImageInputs
 from goen.errors import UsageError
@@ -106,23 +107,25 @@ class RateOptions(GateOptions):
         per_class: one threshold per predicted class; needs enough held-out images of each.
         error_rate: accept images of which at most this share is misclassified, among those that
             are not flagged; needs labels of the gate's held-out images (default: the gate's).
-        error_confidence: the probability with which the error rate is kept.
+        error_confidence: the probability with which the error rate is kept (default: the gate's,
+            else 0.95).
     """
 
     false_alarm_rate: OptionalRate = None
     per_class: bool = False
     error_rate: OptionalRate = None
-    error_confidence: float = 0.95
+    error_confidence: OptionalRate = None
 
     def open(self, name: str) -> Gate:
         """The gate at this rate."""
         gate = super().open(name)
+        errors = asked_error_rate(self.error_rate, self.error_confidence, gate.error_rate)
+        if errors != gate.error_rate:  # the earlier one need not hold at another rate
+            gate = replace(gate, error_rate=None)
         if self.false_alarm_rate is not None:
             gate = gate.with_false_alarm_rate(self.false_alarm_rate)
         gate = gate.with_per_class() if self.per_class else gate
-        if self.error_rate is not None:
-            gate = gate.with_error_rate(self.error_rate, confidence=self.error_confidence)
-        return gate
+        return gate if errors == gate.error_rate else replace(gate, error_rate=errors)
 
 
 def find_preprocess(name: str) -> Preprocessing:

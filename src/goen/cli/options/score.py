@@ -99,6 +99,8 @@ class OutputOptions:
             )
         if self.training_images is not None and self.report is None:
             raise UsageError("--training-images goes with --report PAGE.html.")
+        if self.report is not None and self.report == self.groups:
+            raise UsageError(f"--report and --groups are two files, got {self.report} for both.")
 
     @property
     def target(self) -> Path | None:
