@@ -1,7 +1,6 @@
 """``goen evaluate``: a gate on images that it was not fitted with."""
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -18,7 +17,7 @@ from goen.data.feature_set import FeatureSet
 from goen.data.imageset import ImageSet
 from goen.data.input_spec import ImageInputs
 from goen.data.protocols.base import OodGroup, OodSet
-from goen.data.sets.folders import open_image_set
+from goen.data.sets.folders import open_image_set, open_part
 from goen.data.sets.readers import class_names
 from goen.errors import UsageError
 from goen.features.precomputed import Precomputed
@@ -102,9 +101,10 @@ def _open(gate: Gate, name: str, *, labelled: bool) -> tuple[ImageSet, bool]:
             f"goen evaluate takes images or features; this gate takes {gate.inputs}. Evaluate it "
             "in Python: gate.predict and goen.metrics."
         )
-    load = partial(open_image_set, size=gate.image_size, pixel_format=gate.pixel_format)
     folder = Path(name)
     if labelled and folder.is_dir() and not {*class_names(folder)} & {*gate.classes}:
         note(f"{name} has no folders of the gate's classes: evaluated without labels")
         labelled = False
-    return load(name, classes=gate.classes if labelled else ()), labelled
+    if labelled:
+        return open_part(name, gate.image_size, gate.classes, gate.pixel_format), True
+    return open_image_set(name, gate.image_size, (), gate.pixel_format), False
