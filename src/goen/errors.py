@@ -119,8 +119,10 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
 
     >>> did_you_mean("cifar-10", ["cifar10", "svhn"])
     " Did you mean 'cifar10'?"
+    >>> did_you_mean("Mahalanobis++", ["mahalanobis", "mahalanobis_pp"])
+    " Did you mean 'mahalanobis_pp'?"
     """
-    near = get_close_matches(name, known)
+    near = get_close_matches(name.replace("++", "_pp"), known)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 

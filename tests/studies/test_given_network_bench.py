@@ -1,6 +1,7 @@
 """``goen.bench``: the detectors of one model, one table, the numbers of each called by itself."""
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from goen.detectors import (
     make_detector,
 )
 from goen.detectors.tuned import SEARCHED, TUNED
-from goen.errors import UsageError
+from goen.errors import GoenWarning, UsageError
 from goen.features.extractor import FeatureExtractor
 from goen.features.precomputed import Precomputed
 from goen.io.results import Group, Origin, Result, read_results
@@ -32,7 +33,7 @@ from goen.models import NetworkConfig, ResNet18
 from goen.studies.given_network import ModelSettings, detector_methods, open_network
 from goen.studies.given_network_bench import BenchTable, bench, fit_command
 from goen.studies.methods import Method
-from tests.own_model import LAYERS, digits, preprocess, trained
+from tests.own_model import LAYERS, DigitNet, digits, preprocess, trained
 
 SETTINGS: ModelSettings = {"layers": LAYERS, "preprocess": preprocess}
 NAMES = ("energy", "knn", "vim", "goen_m", "goen_m_last", "temperature_scaling", "odin")
@@ -84,6 +85,16 @@ def test_the_numbers_are_those_of_the_detectors_called_one_by_one(
             assert (row.low, row.high) == pytest.approx(
                 (measured.auroc_low, measured.auroc_high), abs=1e-3
             )
+
+
+def test_a_network_that_hardly_classifies_is_warned_of(
+    table: tuple[BenchTable, Path], tmp_path: Path
+) -> None:
+    with pytest.warns(GoenWarning, match=r"of the test images, no better than.*none \(--weights\)"):
+        bench(DigitNet(), few(), ["energy"], out=tmp_path / "bench", **SETTINGS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bench(trained(), few(), ["energy"], out=table[1].parent / "again", **SETTINGS)
 
 
 def test_a_row_has_means_costs_and_a_p_value_and_the_best_is_first(

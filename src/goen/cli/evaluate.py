@@ -17,7 +17,8 @@ from goen.data.feature_set import FeatureSet
 from goen.data.imageset import ImageSet
 from goen.data.input_spec import ImageInputs
 from goen.data.protocols.base import OodGroup, OodSet
-from goen.data.sets.folders import open_image_set, open_labelled
+from goen.data.sets.folders import open_image_set, open_part
+from goen.data.sets.readers import class_names
 from goen.errors import UsageError
 from goen.features.precomputed import Precomputed
 from goen.gate import Gate
@@ -100,10 +101,10 @@ def _open(gate: Gate, name: str, *, labelled: bool) -> tuple[ImageSet, bool]:
             f"goen evaluate takes images or features; this gate takes {gate.inputs}. Evaluate it "
             "in Python: gate.predict and goen.metrics."
         )
-    if labelled and Path(name).is_dir():
-        images, labelled = open_labelled(name, gate.reading)
-        if not labelled:
-            note(f"{name} has no folders of the gate's classes: evaluated without labels")
-        return images, labelled
-    classes = gate.classes if labelled else ()
-    return open_image_set(name, gate.image_size, classes, gate.pixel_format), labelled
+    folder = Path(name)
+    if labelled and folder.is_dir() and not {*class_names(folder)} & {*gate.classes}:
+        note(f"{name} has no folders of the gate's classes: evaluated without labels")
+        labelled = False
+    if labelled:
+        return open_part(name, gate.image_size, gate.classes, gate.pixel_format), True
+    return open_image_set(name, gate.image_size, (), gate.pixel_format), False

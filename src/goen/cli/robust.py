@@ -12,7 +12,7 @@ from goen.cli.options.own_data import OwnDataOptions, open_given
 from goen.cli.options.own_model import NetworkOptions
 from goen.cli.options.study import TableOptions, print_report, print_study
 from goen.cli.options.types import OptionalName, OptionalPath, SomeNames
-from goen.data.sets.folders import open_image_set
+from goen.data.sets.folders import open_part
 from goen.data.transforms.corruptions import SEVERITIES
 from goen.errors import UsageError
 from goen.io.files import check_free
@@ -79,7 +79,7 @@ def robust_command(
         check_free(folder, RUN, overwrite=True)
         opened = GateOptions(own.model, reading.preprocess).open(gate)
         opened.network.to(find_device(config.device))
-        test = open_image_set(own.test, opened.image_size, opened.classes, opened.pixel_format)
+        test = open_part(own.test, opened.image_size, opened.classes, opened.pixel_format)
         robust_gate(config, opened, test, folder, batch_size=reading.batch_size)
     from goen.report.page import write_page  # Matplotlib, not before there is a result
 

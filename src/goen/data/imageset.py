@@ -249,7 +249,7 @@ def require_disjoint(evaluated: ImageSet, *used: ImageSet) -> None:
                 f"{evaluated.name} shares {shared.sum()} of its {len(evaluated)} images with "
                 f"{other.name}, which has already been used for fitting, calibration or a choice"
                 f"{named_files(evaluated, np.flatnonzero(shared))}. Evaluate on images that were "
-                "held out."
+                "held out: remove these from one of the two sets."
             )
 
 

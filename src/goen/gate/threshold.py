@@ -284,3 +284,13 @@ def tie_tolerance(scores: Floats, difference: float) -> float:
     """
     largest = float(np.quantile(np.abs(scores), 0.99, method="lower"))
     return 1.5 * max(1.0, largest) * difference + 1e-12
+
+
+def near_chance(accuracy: float, num_classes: int, images: str) -> str:
+    """The warning of such an accuracy on these images."""
+    return (
+        f"The classifier is right on {accuracy:.1%} of the {images} images, no better than "
+        f"chance ({1 / num_classes:.1%}). Is the preprocessing missing, do the labels "
+        "count the classes in another order than the logits, or are these other weights, or "
+        "none (--weights)?"
+    )

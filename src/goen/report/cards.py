@@ -144,11 +144,16 @@ def gate_gallery(
         name,
         cards=with_thumbnails(cards, files) if files else cards,
         classes=gate.classes,
-        cues=gate.detector.cue_names if gate.has_cue_p_values else (),
+        cues=cue_names(gate),
         layers=gate.detector.features if gate.detector.num_kept[0] else (),
         rates=rates,
         training={} if training is None else training_images(cards, training, training_files),
     )
+
+
+def cue_names(gate: Gate) -> Sequence[str]:
+    """Of the p-values that the cards of ``make_cards`` have for each cue, if they have any."""
+    return gate.detector.cue_names if gate.has_cue_p_values else ()
 
 
 def explain_neighbours(gate: Gate) -> str:

@@ -25,8 +25,8 @@ def open_training_images(gate: Gate, name: str) -> ImageSet:
     kept, total = gate.detector.num_kept
     if not kept:
         raise UsageError(
-            f"{gate.detector} keeps no training images: there are no nearest ones to show. A gate "
-            "with the detector goen_m keeps some."
+            f"{gate.detector} keeps no training images: there are no nearest ones to show. Leave "
+            "out --training-images; a gate with the detector goen_m keeps some."
         )
     recorded = _fingerprint(gate, total)
     if name in PROTOCOLS and not Path(name).is_dir():

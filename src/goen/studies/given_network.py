@@ -289,7 +289,8 @@ def _needs_own_network(method: Method) -> bool:
     return trained or method.forward_mode in ("last_map_max", "last_map_mean_std")
 
 
-def _has_logits(network: nn.Module) -> bool:
+def has_logits(network: nn.Module) -> bool:
+    """Whether it classifies: features alone may have no logits."""
     return not isinstance(network, Precomputed) or network.has_logits
 
 
@@ -297,7 +298,7 @@ def _why_not(detector: Detector, network: nn.Module) -> str | None:
     """Why features without a network, or without logits, are not enough for the detector."""
     if isinstance(network, Precomputed) and detector.needs_gradient:
         return "It takes gradients of a network, and features have none."
-    if not _has_logits(network) and not hasattr(detector, "feature"):
+    if not has_logits(network) and not hasattr(detector, "feature"):
         return f"It reads the logits of a classifier, and there are none ({LOGITS})."
     return None
 
@@ -310,7 +311,7 @@ def _detector(given: str | Detector, network: nn.Module) -> tuple[Detector, bool
     detector = make_detector(given.removesuffix(WITH_OOD) if with_ood else given)
     if with_ood and not detector.uses_ood:
         raise UsageError(f"{detector} uses no OOD images: leave {WITH_OOD} out of {given!r}.")
-    if isinstance(detector, GoenM) and not _has_logits(network):
+    if isinstance(detector, GoenM) and not has_logits(network):
         detector = GoenM(detector.layers, logit_cues=())
     return detector, with_ood or detector.needs_ood
 

@@ -14,9 +14,10 @@ from torch import nn
 from goen.data.protocol import Protocol
 from goen.detectors import DETECTORS, Detector
 from goen.detectors.tuned import SEARCHED, TUNED
-from goen.errors import ExtraMissing, describe_left_out
+from goen.errors import ExtraMissing, describe_left_out, warn
 from goen.extraction import BATCH_SIZE
 from goen.features.loaded_model import LoadedModel
+from goen.gate.threshold import is_near_chance, near_chance
 from goen.io.results import Result
 from goen.io.stages import Stages, alone_in
 from goen.metrics import Ranking
@@ -28,6 +29,7 @@ from goen.studies.given_network import (
     GivenNetwork,
     ModelSettings,
     detector_methods,
+    has_logits,
     open_network,
     own_networks,
 )
@@ -223,7 +225,17 @@ def compare_given(
         experiment = GivenExperiment(network, protocol, store, batch_size)
         methods = [m for m in methods if m.key in named or experiment.is_default(m)]
         asked = Asked({"methods": named}, named, skipped, True, fit_command(command))
-        return compare(experiment, methods, out, asked)
+        compared = compare(experiment, methods, out, asked)
+    _warn_of_accuracy(network, protocol, compared)
+    return compared
+
+
+def _warn_of_accuracy(network: GivenNetwork, protocol: Protocol, compared: Compared) -> None:
+    """Warn if the network hardly classifies: no detector says anything of it then."""
+    count, classes = len(protocol.test), len(protocol.test.classes)
+    found = next((r.value for r in compared.results if r.metric == "accuracy"), None)
+    if found is not None and has_logits(network.network) and is_near_chance(found, count, classes):
+        warn(near_chance(found, classes, "test"))
 
 
 def fit_command(command: str) -> Callable[[str], str]:

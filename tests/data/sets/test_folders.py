@@ -11,6 +11,7 @@ from goen.data.sets.folders import (
     image_size,
     open_folder,
     open_image_set,
+    open_part,
     pixel_formats_of_set,
 )
 from goen.errors import DataCorrupt, UsageError
@@ -109,6 +110,27 @@ def test_the_classes_decide_the_numbers_and_others_are_left_out(
     assert message.endswith("these folders are not among the classes and are left out: cat")
 
 
+def test_a_part_of_the_images_may_lack_classes(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    classes = ("dog", "cow", "cat")
+    part = open_part(str(folder), None, classes, COLOUR)
+    assert caplog.messages == [f"{folder} has no folder for 1 of 3 classes: cow"]
+    assert part.classes == classes
+    whole = open_image_set(str(folder), None, ("cat", "dog"))
+    assert part.labels.tolist() == [0, 2, 2]
+    assert np.isin(part.digests[1:], whole.digests[whole.labels == 0]).all()
+    caplog.clear()
+    every = open_part(str(folder), None, ("dog", "cat"), COLOUR)
+    assert not caplog.messages
+    assert every.fingerprint == open_image_set(str(folder), None, ("dog", "cat")).fingerprint
+
+
+def test_a_part_needs_one_of_the_classes(folder: Path) -> None:
+    with pytest.raises(DataCorrupt, match=r"no folder for class 'cow'; its folders: cat, dog\."):
+        open_part(str(folder), None, ("cow", "hen"), COLOUR)
+
+
 def test_ten_folders_that_are_left_out_are_named(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -124,7 +146,7 @@ def test_folders_that_are_not_among_the_classes_do_not_decide_how_images_are_rea
     folder: Path,
 ) -> None:
     (folder / "bad").mkdir()
-    with pytest.raises(DataCorrupt, match="class 'bad' would be empty"):
+    with pytest.raises(DataCorrupt, match=r"bad holds no images\. Put images there"):
         pixel_formats_of_set(str(folder))
     Image.new("L", (3, 4)).save(folder / "bad" / "1.png")
     assert image_size(str(folder), GREY) == (4, 3)

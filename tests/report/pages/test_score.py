@@ -172,6 +172,9 @@ def test_the_flagged_images_are_grouped_and_some_are_to_label_first(page: Scored
     first = [card["name"] for card in shown["label-first"]["cards"]]
     flagged = page.gate.predict(page.images).is_ood
     names = {str(file) for file, is_ood in zip(page.files, flagged, strict=True) if is_ood}
+    for gallery in shown.values():
+        assert gallery["cues"] == list(page.gate.detector.cue_names)
+        assert {len(card["cue_p_values"]) for card in gallery["cards"]} == {len(gallery["cues"])}
     assert len(first) == min(20, len(names))
     assert {*first} <= names
     if found.groups:

@@ -19,7 +19,7 @@ from goen.data.images.array_files import read_array_header
 from goen.data.images.pixel_format import PixelFormat
 from goen.data.imageset import ImageSet, require_disjoint
 from goen.data.protocol import Protocol
-from goen.data.sets.folders import open_image_set
+from goen.data.sets.folders import open_image_set, open_part
 from goen.detectors import make_detector
 from goen.errors import DataCorrupt, UsageError
 from goen.features.precomputed import LOGITS, Features
@@ -175,7 +175,9 @@ class FitOptions:
         training, pixel_format = own.open_images(train)
         size = training.image_shape[1:]
         load = partial(open_image_set, size=size, pixel_format=pixel_format, classes=())
-        labelled = partial(load, classes=training.classes)
+        labelled = partial(
+            open_part, size=size, pixel_format=pixel_format, classes=training.classes
+        )
         held_out = labelled(self._held_out)
         require_disjoint(held_out, training)
         return self._fit_images(own, training, held_out, self.calibrating(labelled), load)

@@ -14,7 +14,7 @@ from goen.data.feature_files import FeatureFile, read_features
 from goen.data.feature_set import FeatureSet
 from goen.data.imageset import ImageSet
 from goen.data.protocol import PROTOCOLS, Protocol
-from goen.data.sets.folders import open_image_set
+from goen.data.sets.folders import open_image_set, open_part
 from goen.errors import UsageError
 from goen.features.precomputed import LOGITS
 from goen.features.preprocess import Preprocess
@@ -138,8 +138,9 @@ class OwnDataOptions:
         """The sets of images, as the model takes them; calibration: OOD sets that help to fit."""
         train, held_out, test = self.require_sets(ood.num_ood)
         images, pixel_format = own.open_images(train)
-        load = partial(open_image_set, size=images.image_shape[1:], pixel_format=pixel_format)
-        labelled = partial(load, classes=images.classes)
+        reading = {"size": images.image_shape[1:], "pixel_format": pixel_format}
+        load = partial(open_image_set, **reading)
+        labelled = partial(open_part, **reading, classes=images.classes)
         groups = ood.by_group(partial(load, classes=()))
         return Protocol.from_sets(
             images,

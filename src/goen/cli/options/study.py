@@ -94,7 +94,7 @@ class StudyOptions:
             "--no-flip": not self.flip,
         }
         if self.data in PROTOCOLS:
-            self._refuse(own, "go with your own folder, not with a named protocol")
+            self._refuse(own, "go with your own folder, --data FOLDER, not with a known set")
             return None
         self._refuse({"--extra": self.extra}, "go with cifar10 and cifar100; for folders: --ood")
         check_number("size", self.size, whole=True, at_least=0)

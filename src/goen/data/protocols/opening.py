@@ -348,8 +348,9 @@ class _Copies:
                 part = part.take(np.flatnonzero(~copied))
             if not len(part.images):
                 raise UsageError(
-                    f"{part.images.name} has no image that {other.images.name} does not have: the "
-                    "sets of a protocol have different images."
+                    f"{part.images.name} has no image that {other.images.name} does not have, and "
+                    "the sets of a protocol have different images. Is it a part of the same "
+                    "folder? OOD images are images of no class, in a folder of their own."
                 )
         return part
 

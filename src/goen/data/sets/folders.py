@@ -20,10 +20,11 @@ from goen.data.imageset import ImageSet
 from goen.data.sets.readers import Source, class_files, class_folders, class_names, stack_file
 from goen.data.sets.sources import load_set, names
 from goen.data.sets.store import describe_broken, prepare, prepare_set
-from goen.errors import DataCorrupt, UsageError
+from goen.errors import DataCorrupt, UsageError, first_of
 from goen.io.arrays import is_array_file
 
 _log = getLogger(__name__)
+_NAMED = 10
 Found = TypeVar("Found")
 
 Paths: TypeAlias = str | Path | Sequence[str | Path]
@@ -210,6 +211,22 @@ def open_image_set(
     if size is None:
         _warn_of_sizes(images.files(), images.image_shape[1:], pixel_format)
     return images
+
+
+def open_part(
+    name: str, size: tuple[int, int] | None, classes: tuple[str, ...], pixel_format: PixelFormat
+) -> ImageSet:
+    """``open_image_set`` for images that fit no classifier: a folder may lack some classes.
+
+    A warning names these. The labels are numbers in ``classes``.
+    """
+    there = class_names(Path(name)) if Path(name).is_dir() else ()
+    missing = [one for one in classes if one not in there]
+    if not there or not missing or len(missing) == len(classes):
+        return open_image_set(name, size, classes, pixel_format)
+    some = f"{len(missing)} of {len(classes)} classes: {first_of(missing, _NAMED)}"
+    _log.warning("%s has no folder for %s", name, some)
+    return open_labelled(name, ImageReading(size, pixel_format, classes))[0]
 
 
 def folder_source(

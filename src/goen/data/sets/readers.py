@@ -29,7 +29,7 @@ from goen.data.images.limits import MAX_PIXELS
 from goen.data.images.pixel_format import COLOUR, PixelFormat
 from goen.data.images.resizing import RESIZE_FILTER, resize_image
 from goen.data.imageset import DIGEST, Digests, Labels, Pixels, digest_images
-from goen.errors import DataCorrupt
+from goen.errors import DataCorrupt, first_of
 from goen.io.files import file_sha256
 
 
@@ -343,7 +343,8 @@ def class_files(
     """
     for name in names:
         if not (path / name).is_dir():
-            raise DataCorrupt(f"{path} has no folder for class {name!r}.")
+            shown = first_of(class_names(path), _REASONS) or "none"
+            raise DataCorrupt(f"{path} has no folder for class {name!r}; its folders: {shown}.")
     counted = Counter[str]()
     found = [sorted(find_images(path / name, counted)) for name in names]
     if not any(found):
@@ -354,7 +355,7 @@ def class_files(
     for name, files in zip(names, found, strict=True):
         if not files:
             raise DataCorrupt(
-                f"{path / name} holds no images, so class {name!r} would be empty. Put images "
+                f"{path / name} holds no images. Put images "
                 f"there ({', '.join(sorted(SUFFIXES))}) or remove the folder."
             )
     return found

@@ -33,6 +33,7 @@ from goen.gate.threshold import (
     HeldOut,
     is_clearly_above,
     is_near_chance,
+    near_chance,
     warn_of_ties,
 )
 from goen.io.manifest import JsonObject
@@ -178,11 +179,7 @@ def _warn_of_accuracy(
     measured += [] if train is None else [("training", train.accuracy, train.count)]
     for name, accuracy, count in measured:
         if accuracy is not None and is_near_chance(accuracy, count, num_classes):
-            warn(
-                f"The classifier is right on {accuracy:.1%} of the {name} images, no better than "
-                f"chance ({1 / num_classes:.1%}). Is the preprocessing missing, do the labels "
-                "count the classes in another order than the logits, or are these other weights?"
-            )
+            warn(near_chance(accuracy, num_classes, name))
             return
     if train is None:
         return

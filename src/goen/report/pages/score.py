@@ -19,7 +19,7 @@ from goen.gate.rates import Rates
 from goen.io.files import printable
 from goen.io.provenance import versions
 from goen.report.blocks import FactTable, Page, PageBlock, Paragraph, Section
-from goen.report.cards import explain_neighbours, gate_gallery, make_cards
+from goen.report.cards import cue_names, explain_neighbours, gate_gallery, make_cards
 from goen.report.gallery import Card, Gallery
 from goen.report.page import write_single_page
 from goen.report.texts import named, text_of
@@ -175,7 +175,7 @@ class ScoreReport:
 
         def gallery(name: str, shown: Sequence[tuple[int, str]]) -> Gallery:
             chosen = [replace(cards[row], note=note, nearest=()) for row, note in shown]
-            return Gallery(name, chosen, self.gate.classes, small=True)
+            return Gallery(name, chosen, self.gate.classes, cue_names(self.gate), small=True)
 
         numbered = [*enumerate(found.groups, 1)]
         rows = [
