@@ -36,6 +36,8 @@ def test_the_gate_says_what_is_missing() -> None:
     for groups in (np.zeros(1, np.int64), np.array([-1, 0])):
         with pytest.raises(UsageError, match="one for each of 2 scores"):
             gate.group_p_values(np.zeros(2), groups)
+    with pytest.raises(UsageError, match="5 groups have numbers up to 4; got 9"):
+        gate.group_p_values(np.zeros(2), np.array([0, 9]), 5)
 
 
 @pytest.mark.parametrize("levels", [0, 5], ids=["no ties", "ties"])

@@ -40,7 +40,13 @@ def group_p_values(
             f"groups are whole numbers from 0, one for each of {len(scores):,} scores; got "
             f"{numbers.size:,}."
         )
-    count = int(numbers.max(initial=-1)) + 1 if num_groups is None else num_groups
+    highest = int(numbers.max(initial=-1))
+    count = highest + 1 if num_groups is None else num_groups
+    if highest >= count:
+        raise UsageError(
+            f"groups are numbered from 0, so {count:,} groups have numbers up to {count - 1:,}; "
+            f"got {highest:,}."
+        )
     known = _highest(held_out.scores, held_out.groups, held_out.independent)
     own = np.where(np.isnan(scores), np.inf, scores) - gate.score_tolerance
     found = _highest(own, numbers, count)
