@@ -135,7 +135,11 @@ def _of_queries(
     given = batch if isinstance(batch, Mapping) else {"pixel_values": batch}
     pixels = given.get("pixel_values")
     if not isinstance(pixels, Tensor) or pixels.ndim != 4:
-        got = f"a tensor {tuple(pixels.shape)}" if isinstance(pixels, Tensor) else type(batch).__name__
+        got = (
+            f"a tensor {tuple(pixels.shape)}"
+            if isinstance(pixels, Tensor)
+            else type(batch).__name__
+        )
         raise UsageError(
             "A batch for this model is a tensor (N, C, H, W), one image for one a tensor with N = "
             f"1, or the dict of its image processor with return_tensors='pt'; got {got}."
