@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import goen
-from goen.errors import FitError, GoenWarning, LeakError, UsageError
+from goen.errors import ArtifactError, FitError, GoenWarning, LeakError, UsageError
 from goen.gate import Gate
+from tests.gate.storage.test_saving import copied, forge_field, forge_tensor, put
 from tests.own_model import LAYERS, digits, ood, preprocess, trained
 
 NAMES = ["7", "8", "9"]
@@ -106,6 +107,50 @@ def test_a_saved_gate_has_its_new_classes(gate: Gate, tmp_path: Path) -> None:
     assert other[0].new_class is row["new_class"]
     updated.export(tmp_path / "gate.onnx")  # compares the two on images
     assert "new_class" not in next(iter(gate.predict(images[:1]).rows()))
+
+
+@pytest.fixture(scope="module")
+def saved(gate: Gate, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gates") / "gate"
+    gate.update(train=unseen(0), held_out=held_out(), new_classes=NAMES).gate.save(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("count", 2, "new_classes.sums should be"),
+        ("count", -3, "new_classes.count should be a whole number above 0"),
+        ("count", 10**9, "new_classes cannot be"),
+        ("feature", "later", "new_classes cannot be"),
+        ("further", 1, "unknown fields: 'network.new_classes.further'"),
+    ],
+)
+def test_a_forged_field_is_refused(
+    saved: Path, tmp_path: Path, field: str, value: Any, message: str
+) -> None:
+    folder = copied(saved, tmp_path)
+    forge_field(folder, ("network", "new_classes", field), value)
+    with pytest.raises(ArtifactError, match=message):
+        goen.load(folder, model=trained(), preprocess=preprocess)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("sums", put(np.nan), "new_classes.sums should hold finite numbers"),
+        ("counts", put(-1), "class means should be those of one image or more"),
+        ("squares", None, "no tensor new_classes.squares"),
+        ("further", put(1), "unknown names: new_classes.further"),
+    ],
+)
+def test_a_forged_tensor_is_refused(
+    saved: Path, tmp_path: Path, name: str, change: Any, message: str
+) -> None:
+    folder = copied(saved, tmp_path)
+    forge_tensor(folder, f"new_classes.{name}", change)
+    with pytest.raises(ArtifactError, match=message):
+        goen.load(folder, model=trained(), preprocess=preprocess)
 
 
 def test_folders_of_new_classes_are_numbered_after_the_known(gate: Gate, tmp_path: Path) -> None:
