@@ -206,7 +206,7 @@ detectors.tuned: SEARCHED={'ash': {'percentile': (65.0, 70.0, 75.0, 80.0, 85.0, 
 features.image_config: _NEVER_CROPPED=384, _BILINEAR=2, _LEVELS=255
 features.package_networks: _MEAN=(0.4980392156862745, 0.4980392156862745, 0.4980392156862745),
     _STD=(0.5019607843137255, 0.5019607843137255, 0.5019607843137255)
-features.precomputed: _NEVER=-1e+30
+features.precomputed: NEVER=-1e+30
 features.preprocess: _LEAST_VARIANCE=1e-07
 features.hugging_face_checks: _LARGEST=20000000, _MOST_LAYERS=2000, _TIMES_WEIGHTS=8,
     _SMALL_MODEL=67108864, _LARGEST_MODEL=8589934592

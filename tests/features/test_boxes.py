@@ -97,9 +97,13 @@ def test_a_model_with_other_outputs_is_refused() -> None:
             return self.layer(pixel_values)
 
     with pytest.raises(UsageError, match="Plain does not return logits, pred_boxes"):
-        find_boxes(Plain(), torch.zeros(1, 2))
+        find_boxes(Plain(), torch.zeros(1, 3, 2, 2))
     with pytest.raises(UsageError, match="no images"):
         find_boxes(Plain(), [])
+    with pytest.raises(UsageError, match=r"tensor \(N, C, H, W\).*got a tensor \(3, 2, 2\)"):
+        find_boxes(Plain(), torch.zeros(3, 2, 2))
+    with pytest.raises(UsageError, match="got str"):
+        find_boxes(Plain(), ["photo.jpg"])  # type: ignore[list-item]
 
 
 # -- a function that finds boxes -------------------------------------------------------------------
@@ -132,6 +136,45 @@ def test_a_function_gives_the_boxes_of_each_image() -> None:
     assert few.image.tolist() == [3, 1]
     assert torch.equal(few.outputs.logits, boxes.outputs.logits[[5, 0]])
     assert few.num_images == 4
+
+
+def test_a_function_may_give_arrays_and_lists_of_an_image_without_boxes() -> None:
+    def arrays(numbers: list[int]) -> Any:
+        given = [tuple(part.numpy() for part in found(number, 2)) for number in numbers]
+        return [([], [], []), *given]
+
+    boxes = find_boxes(arrays, [[1, 2]])
+    assert boxes.image.tolist() == [1, 1, 2, 2]
+    assert torch.equal(boxes.outputs.logits[:2], found(1, 2)[1])
+    assert repr(boxes) == "Boxes(4 in 3 images, Outputs(logits (4, 3), box (4, 6)))"
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"boxes": torch.zeros(2, 4)}, "got dict"),
+        ((torch.zeros(2, 4), torch.zeros(2, 3)), "got 2 parts"),
+        ((torch.zeros(2, 4), torch.zeros(1, 3), torch.zeros(2, 5)), "got parts of 2, 1, 2 boxes"),
+        ((torch.zeros(2, 4), torch.zeros(2), torch.zeros(2, 5)), r"\(n, 1\).*outputs.features"),
+        ((torch.zeros(2, 5), torch.zeros(2, 3), torch.zeros(2, 5)), r"got \(2, 5\), \(2, 3\)"),
+    ],
+)
+def test_a_function_that_gives_something_else_is_told_what_is_expected(
+    parts: Any, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        find_boxes(lambda _: [parts], [[1]])
+
+
+def test_a_score_without_logits_leaves_a_gate_of_features() -> None:
+    def scores(numbers: list[int]) -> list[FoundInImage]:
+        return [(corners, torch.zeros(len(z), 1), z) for corners, _, z in detect(numbers)]
+
+    train, held = (find_boxes(scores, [list(range(a, a + 100))]).outputs for a in (0, 1000))
+    gate = goen.Gate.fit_outputs(train.features, None, held.features)
+    unknown = find_boxes(lambda numbers: [found(n, 3, shift=5.0) for n in numbers], [[1, 2]])
+    assert gate.predict_outputs(unknown.outputs.features).is_ood.all()
+    assert gate.predict_outputs(held.features).is_ood.mean() < 0.1
 
 
 def test_overlap_is_that_of_areas() -> None:

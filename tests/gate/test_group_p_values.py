@@ -34,11 +34,13 @@ def test_the_gate_says_what_is_missing() -> None:
         make_gate().group_p_values(np.zeros(2), np.zeros(2, np.int64))
     gate = gate_of(np.arange(9.0), np.arange(9) // 3)
     assert gate.group_p_values(np.zeros(0), np.array([]), 2).tolist() == [1.0, 1.0]
-    with pytest.raises(UsageError, match="num_groups is 2, and a score is of group 5"):
+    with pytest.raises(UsageError, match="2 groups have numbers up to 1; got 5"):
         gate.group_p_values(np.zeros(2), np.array([0, 5]), 2)
     for groups in (np.zeros(1, np.int64), np.array([-1, 0]), np.zeros(2), np.array(["a", "b"])):
         with pytest.raises(UsageError, match="one for each of 2 scores"):
             gate.group_p_values(np.zeros(2), groups)
+    with pytest.raises(UsageError, match="5 groups have numbers up to 4; got 9"):
+        gate.group_p_values(np.zeros(2), np.array([0, 9]), 5)
 
 
 @pytest.mark.parametrize("levels", [0, 5], ids=["no ties", "ties"])

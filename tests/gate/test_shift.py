@@ -40,6 +40,19 @@ def test_a_sample_like_the_held_out_images_changes_little(gate: Gate) -> None:
         found.flag_with_fdr(0.1)
 
 
+def test_properties_may_be_named_as_in_an_alarm(gate: Gate) -> None:
+    sample = gate.predict(digits().test.read(range(150)))
+    shift = DeclaredShift.from_sample(gate, sample, on=["image brightness"])
+    assert shift.properties == ("brightness",)
+    assert np.array_equal(
+        DeclaredShift.from_sample(gate, sample, on="brightness").weights, shift.weights
+    )
+    size = f"{len(shift.scores)} held-out images count as {shift.effective_size:.0f}"
+    assert repr(shift) == f"DeclaredShift(brightness: {size}, false_alarm_rate=0.2)"
+    with pytest.raises(UsageError, match="Name what has shifted, one of brightness"):
+        DeclaredShift.from_sample(gate, sample, on=[])
+
+
 def test_where_the_property_moves_the_score_the_rate_holds_only_with_weights() -> None:
     rng, rate, flagged = np.random.default_rng(0), 0.1, []
     for _ in range(60):
@@ -113,7 +126,7 @@ def test_what_cannot_be_promised_is_refused(gate: Gate) -> None:
     new = gate.predict(digits().test.read(range(60)))
     with pytest.raises(UsageError, match="Unknown property 'brightnes'"):
         DeclaredShift.from_sample(gate, new, on=["brightnes"])
-    with pytest.raises(UsageError, match="Name a property that has shifted: brightness, "):
+    with pytest.raises(UsageError, match="Name what has shifted, one of brightness, "):
         DeclaredShift.from_sample(gate, new, on=[])
     with pytest.raises(UsageError, match="no properties"):
         DeclaredShift.from_sample(gate, replace(new, properties={}))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from goen.errors import ArtifactError
+from goen.functional.class_means import class_means
 from goen.functional.cues import normalise
 from goen.functional.neighbours import NeighbourIndex
 from goen.io.limits import CLASSES
@@ -114,6 +115,11 @@ class Bank:
         """
         unit = normalise(outputs.feature(layer))
         return (2 * self._index(layer).kth_distance(unit, self.neighbour)).clamp_min(0).sqrt()
+
+    def class_sums(self, layer: str, num_classes: int) -> tuple[Tensor, Tensor]:
+        """The sum ``(C, D)`` float64 of the kept rows of each class in a layer, and how many."""
+        means, counts = class_means(self.unit[layer], self._labels, num_classes)
+        return means * counts[:, None], counts
 
     def _index(self, layer: str) -> NeighbourIndex:
         """Of this layer's rows, made when first asked for after an update.

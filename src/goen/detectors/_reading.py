@@ -98,6 +98,17 @@ class OutputsReader:
         for name in [name for name in vars(self) if name.endswith("_")]:
             del vars(self)[name]
 
+    def class_sums(self) -> tuple[Tensor, Tensor] | None:
+        """What it keeps of each class: sums ``(C, D)`` of unit vectors of its last feature, counts.
+
+        ``None`` if it keeps nothing that new classes could join.
+        """
+        return None
+
+    def add_classes(self, num_classes: int) -> None:
+        """Make room for further classes, up to so many; ``update`` adds their images."""
+        self.num_classes_ = num_classes
+
     @final
     def _begin(self, outputs: Outputs, labels: Tensor) -> None:
         """Check training outputs; of the first ones, note the features that are read."""

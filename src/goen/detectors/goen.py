@@ -112,6 +112,15 @@ class Goen(Detector):
         vars(self).pop("_whitening", None)
         self.head_, self.head_epochs_ = None, ()
 
+    def class_sums(self) -> tuple[Tensor, Tensor]:
+        """Those of the class means."""
+        counts = self.statistics_.counts_
+        return self.statistics_.means_.nan_to_num(0.0) * counts[:, None], counts
+
+    def add_classes(self, num_classes: int) -> None:
+        super().add_classes(num_classes)
+        self.statistics_ = self.statistics_.with_classes(num_classes)
+
     def _unit_rows(self, outputs: Outputs) -> Tensor:
         return normalise(self.feature_rows(outputs))
 

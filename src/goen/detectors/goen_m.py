@@ -137,6 +137,10 @@ class GoenM(Detector):
         self.bank_.update(outputs, labels)
         self.id_cues_, self.ood_cues_ = None, {}
 
+    def class_sums(self) -> tuple[Tensor, Tensor]:
+        """Those of the bank."""
+        return self.bank_.class_sums(self.features[-1], self.num_classes_)
+
     @property
     def cue_names(self) -> tuple[str, ...]:
         return (*self.features, *self.logit_cues)

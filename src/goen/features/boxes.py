@@ -47,6 +47,9 @@ class Boxes:
     def __len__(self) -> int:
         return len(self.image)
 
+    def __repr__(self) -> str:
+        return f"Boxes({len(self):,} in {self.num_images:,} images, {self.outputs})"
+
     def take(self, rows: NDArray[Any]) -> Boxes:
         """These boxes, by their numbers or a mask; the images keep their numbers."""
         chosen = torch.as_tensor(np.arange(len(self))[rows])
@@ -99,20 +102,21 @@ def find_boxes(
     Args:
         detector: a DETR-like model of transformers (DETR, YOLOS, RT-DETR and others that return
             ``logits``, ``pred_boxes`` and ``last_hidden_state``), of which each query is a box; or
-            a function from a batch to, for each of its images, corners, logits and features.
+            a function from a batch to, for each of its images, corners ``(n, 4)``, logits
+            ``(n, C)`` and features ``(n, D)``, tensors or arrays.
         batches: of what the detector takes: ``pixel_values``, or the dict of an image processor.
         threshold: queries with a lower probability of every class are no boxes. Of a function all
             boxes are taken.
 
     Raises:
-        UsageError: a model with other outputs, or no images.
+        UsageError: a model or a function with other outputs, or no images.
     """
     found: list[FoundInImage] = []
     for batch in [batches] if isinstance(batches, Tensor | Mapping) else batches:
         if isinstance(detector, nn.Module):
             found += _of_queries(detector, batch, threshold)
         else:
-            found += list(detector(batch))
+            found += [_checked(parts) for parts in detector(batch)]
     if not found:
         raise UsageError("There are no images to find boxes in.")
     corners, logits, features = (
@@ -129,6 +133,17 @@ def _of_queries(
     """The queries of each image that are an object."""
     device, _ = placement(model)
     given = batch if isinstance(batch, Mapping) else {"pixel_values": batch}
+    pixels = given.get("pixel_values")
+    if not isinstance(pixels, Tensor) or pixels.ndim != 4:
+        got = (
+            f"a tensor {tuple(pixels.shape)}"
+            if isinstance(pixels, Tensor)
+            else type(batch).__name__
+        )
+        raise UsageError(
+            "A batch for this model is a tensor (N, C, H, W), one image for one a tensor with N = "
+            f"1, or the dict of its image processor with return_tensors='pt'; got {got}."
+        )
     with evaluating(model), full_precision(), torch.no_grad():
         output = model(**{name: part.to(device) for name, part in given.items()})
     parts: list[Any] = [getattr(output, name, None) for name in _PARTS]
@@ -151,6 +166,28 @@ def _of_queries(
         (corners[i][kept[i]], logits[i][kept[i], :num_classes], queries[i][kept[i]])
         for i in range(len(logits))
     ]
+
+
+def _checked(parts: object) -> FoundInImage:
+    """The boxes of an image, as a function gave them, as tensors."""
+    what = (
+        "A function that finds boxes gives three tensors or arrays for each image: corners (n, 4), "
+        "class logits (n, C) and features (n, D)"
+    )
+    if not isinstance(parts, tuple | list) or len(parts) != 3:
+        got = f"{len(parts)} parts" if isinstance(parts, tuple | list) else type(parts).__name__
+        raise UsageError(f"{what}; got {got}.")
+    corners, logits, features = (torch.as_tensor(part).detach() for part in parts)
+    if not len(corners) == len(logits) == len(features):
+        counts = ", ".join(str(len(part)) for part in (corners, logits, features))
+        raise UsageError(f"{what}; got parts of {counts} boxes.")
+    shapes = [tuple(part.shape) for part in (corners, logits, features)]
+    if len(corners) and ([len(shape) for shape in shapes] != [2, 2, 2] or shapes[0][1] != 4):
+        raise UsageError(
+            f"{what}; got {', '.join(map(str, shapes))}. If it knows one score of each box and no "
+            "logits, give torch.zeros(n, 1) for them, and fit on boxes.outputs.features."
+        )
+    return corners, logits, features
 
 
 def intersection_over_union(first: Tensor, second: Tensor) -> Tensor:

@@ -16,8 +16,8 @@ LOGITS = "logits"
 FEATURES = "features"
 """The name of the only feature, where none is given."""
 Array: TypeAlias = Tensor | NDArray[Any]
-# The logit of a class without images: finite, because what is not finite is flagged.
-_NEVER = -1e30
+NEVER = -1e30
+"""The logit of a class without images: finite, because what is not finite is flagged."""
 # Unit vectors are added in whole multiples of these. Such sums are exact in float64, so they are
 # the same in any order of batches: of up to 2^23 images of one class (sums), of up
 # to 2^33 images (squares, each of which is 1 or 0).
@@ -86,6 +86,22 @@ class Precomputed(nn.Module):
             self.squares += (unit.square().sum(dim=1) / _SQUARE_STEP).round().sum() * _SQUARE_STEP
         return self
 
+    def add_sums(self, sums: Tensor, counts: Tensor) -> None:
+        """Add so many unit vectors of each of the first classes, of which the sums are known."""
+        self.sums[: len(sums)] += (sums.cpu() / _STEP).round() * _STEP
+        self.counts[: len(counts)] += counts.cpu()
+        self.squares += counts.sum().cpu()
+
+    def with_classes(self, num_classes: int) -> Self:
+        """A copy for so many classes, of which the further ones have no images yet."""
+        logits, classifier = self.has_logits, self.classifier
+        copied = type(self)(self.widths, num_classes, has_logits=logits, classifier=classifier)
+        if not logits:
+            copied.sums[: self.num_classes] = self.sums.cpu()
+            copied.counts[: self.num_classes] = self.counts.cpu()
+            copied.squares += self.squares.cpu()
+        return copied
+
     def forward(self, inputs: dict[str, Tensor]) -> Outputs:
         features = {name: _rows_of(inputs, name, width) for name, width in self.widths.items()}
         if not self.has_logits:
@@ -101,7 +117,7 @@ class Precomputed(nn.Module):
         within = self.squares - (counted * lengths).sum()
         variance = (within / (self.counts.sum() * means.shape[1])).clamp_min(1e-12)
         logits = (_unit(features) @ means.T - lengths / 2) / variance
-        return torch.where(self.counts > 0, logits, _NEVER).float()
+        return torch.where(self.counts > 0, logits, NEVER).float()
 
 
 def _rows_of(inputs: Mapping[str, Tensor], name: str, width: int) -> Tensor:

@@ -257,6 +257,20 @@ class ClassStatistics:
             "within_scatter": self._scatter.clone(),
         }
 
+    def with_classes(self, num_classes: int) -> Self:
+        """A copy for so many classes, of which the further ones have no rows yet.
+
+        Example:
+            >>> ClassStatistics(2, 3).with_classes(4)
+            ClassStatistics(num_classes=4, dim=3: 0 rows, 0 classes seen)
+        """
+        copied = type(self)(num_classes, self.dim, device=self._counts.device)
+        copied._counts[: self.num_classes] = self._counts
+        copied._mean_high[: self.num_classes] = self._mean_high
+        copied._mean_low[: self.num_classes] = self._mean_low
+        copied._scatter.copy_(self._scatter)
+        return copied
+
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> Self:
         """The statistics that `state()` described, bit for bit."""

@@ -33,6 +33,7 @@ from goen.data.sets.folders import AS_THEY_ARE, ImageReading, are_paths, list_fi
 from goen.detectors import Detector
 from goen.errors import FitError, UsageError, first_of
 from goen.extraction import BATCH_SIZE, stream
+from goen.features.new_classes import WithNewClasses
 from goen.features.precomputed import Features, Precomputed, as_features, renamed
 from goen.functional import conformal
 from goen.functional.image_properties import image_properties, property_names
@@ -414,6 +415,11 @@ class BaseGate:
             return ()
         return property_names(self._images.channels)
 
+    @property
+    def num_known_classes(self) -> int | None:
+        """How many classes the classifier was trained on, if ``update`` added others."""
+        return self.network.num_known if isinstance(self.network, WithNewClasses) else None
+
     @cached_property
     def threshold_tensor(self) -> Tensor:
         """The threshold as a tensor: ``()``, or ``(C,)`` of each predicted class."""
@@ -429,11 +435,12 @@ class BaseGate:
         def named(columns: Tensor) -> dict[str, Floats]:
             return dict(zip(detector.cue_names, columns.numpy().T, strict=True))
 
+        known, label = self.num_known_classes, found.label.numpy()
         score, confidence, accepted = found.score.numpy(), found.confidence.numpy(), None
         if self.acceptance is not None:
             accepted = self.acceptance.accepts(score + self.score_tolerance, confidence)
         return Prediction(
-            label=found.label.numpy(),
+            label=label,
             confidence=confidence,
             score=score,
             p_value=found.p_value.numpy(),
@@ -445,6 +452,7 @@ class BaseGate:
             num_held_out=self.num_held_out,
             grouped=self.held_out.groups is not None,
             accepted=accepted,
+            new_class=None if known is None else label >= known,
             properties={}
             if outputs.properties is None
             else dict(zip(self.property_names, outputs.properties.numpy().T, strict=True)),

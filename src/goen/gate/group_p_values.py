@@ -47,10 +47,13 @@ def group_p_values(
             f"groups are whole numbers from 0, one for each of {len(scores):,} scores; got "
             f"{numbers.size:,} of {numbers.dtype}."
         )
-    most = int(numbers.max(initial=-1)) + 1
-    count = most if num_groups is None else num_groups
-    if count < most:
-        raise UsageError(f"num_groups is {count:,}, and a score is of group {most - 1:,}.")
+    highest = int(numbers.max(initial=-1))
+    count = highest + 1 if num_groups is None else num_groups
+    if highest >= count:
+        raise UsageError(
+            f"groups are numbered from 0, so {count:,} groups have numbers up to {count - 1:,}; "
+            f"got {highest:,}."
+        )
     known = _highest(held_out.scores, held_out.groups, held_out.independent)
     own = np.where(np.isnan(scores), np.inf, scores) - gate.score_tolerance
     found = _highest(own, numbers, count)

@@ -21,6 +21,7 @@ class ImagePrediction:
         cue_p_values: the p-value of each cue alone, by name.
         path: of the file, if it was predicted from one.
         accepted: whether the class may be used, of a gate with an error rate.
+        new_class: whether it is one that the classifier was not trained on, if the gate has such.
     """
 
     label: int
@@ -34,6 +35,7 @@ class ImagePrediction:
     cue_p_values: Mapping[str, float]
     path: str | None = None
     accepted: bool | None = None
+    new_class: bool | None = None
 
 
 class ExplainedCue(NamedTuple):

@@ -32,7 +32,7 @@ Shown: TypeAlias = ImageSet | Tensor | NDArray[Any] | Sequence[Image.Image | Pat
 _THUMBNAIL = 96
 _ARRAYS = (
     *("label", "confidence", "score", "p_value", "probability", "is_ood"),
-    *("cues", "cue_p_values", "paths", "accepted", "properties"),
+    *("cues", "cue_p_values", "paths", "accepted", "properties", "new_class"),
 )
 # Of a prediction in a line each.
 _PRINTED = 10
@@ -70,6 +70,9 @@ class Prediction:
             kept those of its held-out images, or that takes no images.
         weighted: whether p-values and decisions are those under a declared shift: see
             ``goen.DeclaredShift``.
+        new_class: of a gate to which ``update`` added classes that its classifier was not trained
+            on: whether the label is one of these, by the nearest class mean. ``confidence`` is then
+            that of the means.
 
     ``prediction[0]`` is that of the first image, ``prediction[:10]`` that of the first ten.
 
@@ -95,6 +98,7 @@ class Prediction:
     accepted: NDArray[np.bool_] | None = None
     properties: Mapping[str, Floats] = field(default_factory=dict)
     weighted: bool = False
+    new_class: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.label)
@@ -125,6 +129,7 @@ class Prediction:
             cue_p_values={name: of(values) for name, values in self.cue_p_values.items()},
             path=of(self.paths),
             accepted=of(self.accepted),
+            new_class=of(self.new_class),
         )
 
     @property
@@ -174,6 +179,7 @@ class Prediction:
         """The arrays by the columns of ``goen score``: class name, score, p-values, cues."""
         probability = [] if self.probability is None else [self.probability]
         accepted = [] if self.accepted is None else [self.accepted]
+        new_class = [] if self.new_class is None else [self.new_class]
         arrays = [
             self.class_names,
             self.confidence,
@@ -182,6 +188,7 @@ class Prediction:
             *probability,
             self.is_ood,
             *accepted,
+            *new_class,
             *self.cues.values(),
             *self.cue_p_values.values(),
             *self.properties.values(),
@@ -192,6 +199,7 @@ class Prediction:
             [*self.properties],
             probability=bool(probability),
             accepted=bool(accepted),
+            new_class=bool(new_class),
         )
         return dict(zip(names, arrays, strict=True))
 
@@ -332,6 +340,7 @@ def row_columns(
     *,
     probability: bool,
     accepted: bool = False,
+    new_class: bool = False,
 ) -> list[str]:
     """The columns of a row, but for ``error``.
 
@@ -341,6 +350,7 @@ def row_columns(
         properties: of the images.
         probability: whether there is one.
         accepted: whether the gate has an error rate.
+        new_class: whether classes were added to the gate that its classifier does not know.
 
     Example:
         >>> row_columns(["a"], ["a"], probability=False)
@@ -351,6 +361,7 @@ def row_columns(
         *(["probability"] if probability else []),
         "is_ood",
         *(["accepted"] if accepted else []),
+        *(["new_class"] if new_class else []),
         *(f"cue_{name}" for name in cues),
         *map(p_value_column, explained),
         *map(property_column, properties),

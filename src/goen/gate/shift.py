@@ -63,6 +63,14 @@ class DeclaredShift:
     ratio: DensityRatio | None = None
     largest: float = 0.0
 
+    def __repr__(self) -> str:
+        named = ", ".join(self.properties) or "declared numbers"
+        what = "another mix of classes" if self.ratio is None else named
+        return (
+            f"DeclaredShift({what}: {len(self.scores):,} held-out images count as "
+            f"{self.effective_size:.0f}, false_alarm_rate={self.false_alarm_rate:g})"
+        )
+
     def __post_init__(self) -> None:
         check_number("false_alarm_rate", self.false_alarm_rate, above=0, below=1)
         _require(self.effective_size, len(self.scores), self.false_alarm_rate)
@@ -94,12 +102,13 @@ class DeclaredShift:
                 "A declared shift weighs held-out images one by one, for one threshold: fit a gate "
                 "without groups, and use it without a threshold per class."
             )
-        declared = (on,) if isinstance(on, str) else tuple(on)
+        given = (on,) if isinstance(on, str) else on
+        declared = tuple(name.removeprefix("image ") for name in given)  # as a monitor calls them
+        if not declared:
+            raise UsageError(f"Name what has shifted, one of {', '.join(names)}, or several.")
         for name in declared:
             if name not in names:
                 raise unknown("property", name, names)
-        if not declared:
-            raise UsageError(f"Name a property that has shifted: {', '.join(names)}.")
         columns = [names.index(name) for name in declared]
         found = cls.from_table(
             gate.held_out.scores,

@@ -47,6 +47,7 @@ def score_columns(gate: Gate) -> list[str]:
         gate.property_names,
         probability=detector.has_probability,
         accepted=gate.error_rate is not None,
+        new_class=gate.num_known_classes is not None,
     )
 
 

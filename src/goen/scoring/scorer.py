@@ -140,8 +140,8 @@ def _as_columns(rows: Sequence[ScoreRow], names: Sequence[str]) -> dict[str, Col
         values = [row[name] for row in rows]
         if name in text:
             columns[name] = np.array([value or "" for value in values], dtype=np.str_)
-        elif name in ("is_ood", "accepted"):
-            # What cannot be read is flagged, and not accepted.
+        elif name in ("is_ood", "accepted", "new_class"):
+            # What cannot be read is flagged, not accepted, and of no new class.
             none = name == "is_ood"
             filled = [none if value is None else value for value in values]
             columns[name] = np.array(filled, dtype=np.bool_)

@@ -154,7 +154,7 @@ def _parquet(file: BinaryIO, names: Sequence[str]) -> Iterator[Write]:
         raise ExtraMissing("Parquet needs pyarrow: pip install 'goen[parquet]'.") from error
     text = {"path", "label", "error"}
     kinds = {name: pa.string() if name in text else pa.float64() for name in names}
-    kinds |= {name: pa.bool_() for name in ("is_ood", "accepted") if name in kinds}
+    kinds |= {name: pa.bool_() for name in ("is_ood", "accepted", "new_class") if name in kinds}
     schema = pa.schema(list(kinds.items()))
     held: list[ScoreRow] = []
     with pq.ParquetWriter(file, schema) as table:

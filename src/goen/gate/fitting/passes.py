@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from goen.detectors import Detector
 from goen.errors import UsageError, warn
 from goen.extraction import stream
 from goen.features.deterministic import check_deterministic
+from goen.features.new_classes import WithNewClasses
 from goen.features.precomputed import Precomputed
 from goen.functional.near_copies import NearCopies
 from goen.gate.fitting.near_copies import TrainingRows, describe_near_copies
@@ -20,6 +22,9 @@ from goen.gate.fitting.sets import OOD
 from goen.gate.threshold import COMPARED_IMAGES
 from goen.models.placement import evaluating, placement
 from goen.outputs import Outputs
+
+ClassMeans: TypeAlias = Precomputed | WithNewClasses
+"""A network with means of classes, to which training images are added."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class TrainingPass:
 
 
 def _fit_detector(
-    running: nn.Module, train: BatchStream, detector: Detector, class_means: Precomputed | None
+    running: nn.Module, train: BatchStream, detector: Detector, class_means: ClassMeans | None
 ) -> TrainingPass:
     """Fit the detector to the training images, or update a fitted one.
 
@@ -152,7 +157,7 @@ def run_passes(
     network: nn.Module,
     detector: Detector,
     streams: Mapping[str, BatchStream],
-    class_means: Precomputed | None = None,
+    class_means: ClassMeans | None = None,
 ) -> Passes:
     """One pass over each set: training images fit or update the detector, others are kept.
 

@@ -1,9 +1,9 @@
-"""Updating a gate: more training images, new held-out images, more kinds of OOD."""
+"""Updating a gate: more training images, classes, held-out images, kinds of OOD."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -23,10 +23,12 @@ from goen.data.inputs import (
 )
 from goen.detectors import Detector
 from goen.errors import LeakError, UsageError
+from goen.features.new_classes import WithNewClasses
 from goen.features.precomputed import Precomputed
 from goen.gate.base import BaseGate
 from goen.gate.fitting.fit import calibrate
 from goen.gate.fitting.groups import Groups, number_groups
+from goen.gate.fitting.new_classes import check_new_classes, with_new_classes
 from goen.gate.fitting.passes import Passes, run_passes
 from goen.gate.fitting.sets import (
     CALIBRATION_SHARE,
@@ -53,7 +55,8 @@ class UpdateReport(Generic[AnyGate]):
         before: by name: ``flagged/held_out`` (the held-out images that set the threshold), and
             ``auroc/KIND`` and ``flagged/KIND`` of every kind of OOD images, at the threshold of
             the whole gate. The gate was fitted on these images, so the numbers show what changed,
-            not what to expect on other images.
+            not what to expect on other images. Empty if classes were added: the earlier gate has
+            no outputs for them.
         after: the same after the update.
     """
 
@@ -63,8 +66,10 @@ class UpdateReport(Generic[AnyGate]):
 
     def __str__(self) -> str:
         width = max(map(len, self.after))
-        lines = [f"{'':{width}}  before   after"]
-        lines += [f"{k:{width}}  {self.before[k]:.4f}  {self.after[k]:.4f}" for k in self.after]
+        lines = [f"{'':{width}}{'  before' if self.before else ''}   after"]
+        for name, value in self.after.items():
+            before = f"  {self.before[name]:.4f}" if self.before else ""
+            lines.append(f"{name:{width}}{before}  {value:.4f}")
         return "\n".join(lines)
 
 
@@ -76,13 +81,15 @@ def update_gate(
     held_out: Images | None = None,
     ood: Images | Mapping[str, Images] | None = None,
     groups: Groups | None = None,
+    new_classes: Sequence[str] = (),
     batch_size: int = 128,
 ) -> UpdateReport[AnyGate]:
     """What the update changed, and the updated gate in it. This gate stays as it is.
 
     Every gate can have new held-out images. More training images need a detector that can be
     fitted in parts (goen-m, GOEN); new kinds of OOD images, one that keeps what it was
-    calibrated with (goen-m).
+    calibrated with (goen-m); new classes, one that keeps images or means of each class (goen-m,
+    GOEN), see ``docs/flagged.md``.
 
     Args:
         train: more ID images, with labels. The result equals a fit on all of them, old and
@@ -91,24 +98,60 @@ def update_gate(
         held_out: ID images that replace the previous held-out images.
         ood: new kinds of OOD; the previous ones are kept. A kind of the same name is replaced.
         groups: of the new held-out images, as for ``fit``, if the gate was fitted with groups.
+        new_classes: names of classes that the gate does not have. Images of them are among
+            ``train``, with labels that go on after those of the gate, or in folders of these
+            names. ``held_out`` is then a random sample of images of all classes.
         batch_size: as for ``fit``.
 
     Raises:
         UsageError: images missing that are needed again, or a detector that cannot be updated.
+        FitError: a new class without training images.
+        LeakError: an image in two of the sets.
     """
-    streams = _open(gate, {"train": train, "held_out": held_out}, ood, batch_size)
+    added = (new_classes,) if isinstance(new_classes, str) else tuple(new_classes)
+    grown = gate
+    if added:
+        if train is None or held_out is None:
+            raise UsageError(
+                "New classes need train, labelled images of them, and held_out, a random sample of "
+                "ID images of all classes: not the ones that were labelled because they were "
+                "flagged, for a threshold from those is too high."
+            )
+        grown = with_new_classes(gate, added)
+    streams = _open(grown, {"train": train, "held_out": held_out}, ood, batch_size)
+    report = _updated(grown, streams, groups, added)
+    settings = {"per_class": gate.per_class, "error_rate": gate.error_rate}
+    return replace(report, gate=replace(report.gate, **settings)) if added else report
+
+
+def _updated(
+    gate: AnyGate,
+    streams: dict[str, BatchStream],
+    groups: Groups | None,
+    added: Sequence[str],
+) -> UpdateReport[AnyGate]:
+    """The report of an update with these sets.
+
+    Args:
+        gate: with room for new classes.
+        streams: the sets by role.
+        groups: of the held-out images.
+        added: the names of new classes.
+    """
     splits = gate.metadata.get("splits")
     known = dict(splits) if isinstance(splits, Mapping) else {}
     _check(gate, streams, known)
     numbers = _groups(gate, streams, groups)
     old, new, network = gate.detector, copy.deepcopy(gate.detector), gate.network
-    if isinstance(network, Precomputed):
-        # More training images move the class means of a network of features, too.
-        network = copy.deepcopy(network)
+    if isinstance(network, Precomputed | WithNewClasses):
+        # More training images move the class means, too.
+        network = network.with_classes(len(gate.classes))
         found = run_passes(network, new, streams, network)
     else:
         found = run_passes(network, new, streams)
     require_disjoint_streams(streams)
+    if added:
+        check_new_classes(network, found, added)
     hashes = _new_hashes(gate, streams)
     threshold, scores = _recalibrated(gate, new, found, numbers)
     if "held_out" in streams:
@@ -124,10 +167,10 @@ def update_gate(
         compiled=None,
         diagnostics=None,
     )
-    before, after = (
-        _numbers(one, limit, scores(one), new.ood_cues_, found.ood)
-        for one, limit in ((old, gate.threshold), (new, updated.threshold))
-    )
+    after = _numbers(new, updated.threshold, scores(new), new.ood_cues_, found.ood)
+    before: dict[str, float] = {}
+    if not added:
+        before = _numbers(old, gate.threshold, scores(old), new.ood_cues_, found.ood)
     return UpdateReport(updated, before, after)
 
 

@@ -11,6 +11,7 @@ from goen.batch import map_parts
 from goen.data.input_spec import ImageInputs, InputSpec
 from goen.errors import ArtifactError, UsageError, quoted
 from goen.features.extractor import FeatureExtractor
+from goen.features.new_classes import WithNewClasses
 from goen.features.pooling import Layout, Tokens
 from goen.features.precomputed import LOGITS, Precomputed
 from goen.features.preprocess import (
@@ -39,7 +40,7 @@ PRECOMPUTED = "precomputed"
 """The kind of network of a gate that was fitted on features."""
 _EXTRACTOR_FIELDS = (
     *("kind", "model", "layers", "logits", "preprocess"),
-    *("tokens", "layout", "dtype", "flip_averaged", "architecture"),
+    *("tokens", "layout", "dtype", "flip_averaged", "architecture", "new_classes"),
 )
 # What passes the images of another network in its own way; at most one of them.
 _WRAPPERS: Mapping[type[FlipAveraged | Rotated], str] = {
@@ -54,6 +55,9 @@ _DTYPES = {
 
 def network_manifest(network: nn.Module) -> JsonObject:
     """The settings that rebuild a network."""
+    if isinstance(network, WithNewClasses):
+        added = {"count": network.num_classes - network.num_known, "feature": network.feature}
+        return {**network_manifest(network.network), "new_classes": added}
     for wrapper, name in _WRAPPERS.items():
         if isinstance(network, wrapper):
             return {**network_manifest(network.network), name: True}
@@ -98,6 +102,8 @@ def network_manifest(network: nn.Module) -> JsonObject:
 
 def unwrapped(network: nn.Module) -> nn.Module:
     """The network whose images a wrapper flips or rotates; itself without one."""
+    if isinstance(network, WithNewClasses):
+        return unwrapped(network.network)
     return network.network if isinstance(network, FlipAveraged | Rotated) else network
 
 
@@ -131,6 +137,9 @@ def network_tensors(network: nn.Module, inputs: InputSpec) -> dict[str, Tensor]:
                 "network.float() before the gate is fitted."
             )
         tensors[f"network.{name}"] = as_half(kept) if own else kept
+    if isinstance(network, WithNewClasses):
+        means = network.means.state_dict()
+        tensors |= {f"new_classes.{name}": value.cpu().clone() for name, value in means.items()}
     return {**tensors, "probe": torch.cat(_side_by_side(_outputs(network, inputs)), dim=1)}
 
 
@@ -179,6 +188,8 @@ def build_network(
         raise ValueError(f"its network is of unknown kind {quoted(kind)}")
     for wrapper, name in _WRAPPERS.items():
         network = wrapper(network) if manifest.flag(name, False) else network
+    if "new_classes" in manifest:
+        network = _with_new_classes(network.eval(), manifest.part("new_classes"), tensors, inputs)
     outputs = _outputs(network.eval(), inputs)
     recorded = tensors.floats("probe", (len(outputs), "outputs"), dtype=torch.float32)
     if not _same_outputs(outputs, recorded):
@@ -195,7 +206,8 @@ def _own_network(
 ) -> Backbone | LogitEnsemble:
     """goen's own network, built only when it is known to be as large as its weights."""
     names = ["kind", "num_classes", "width", "head", "mean", "std", "classifier"]
-    names += ["members", "stem_stride", "temperature", "rotations", *_WRAPPERS.values()]
+    names += ["members", "stem_stride", "temperature", "rotations", "new_classes"]
+    names += _WRAPPERS.values()
     manifest.check_names(names)
     if manifest.flag("rotated", False) and not manifest.flag("rotations", False):
         raise ValueError("its network has no classifier of rotations, which network.rotated needs")
@@ -251,6 +263,28 @@ def _precomputed(manifest: Manifest, weights: Tensors, inputs: InputSpec) -> Pre
     made = made.to_empty(device="cpu")
     made.load_state_dict(weights)
     if not has_logits and not (bool((made.counts >= 0).all()) and bool(made.counts.any())):
+        raise ValueError("its class means should be those of one image or more")
+    return made
+
+
+def _with_new_classes(
+    network: nn.Module, added: Manifest, tensors: Tensors, inputs: InputSpec
+) -> WithNewClasses:
+    """The network with the class means that ``Gate.update`` gave it."""
+    added.check_names(["count", "feature"])
+    outputs, feature = _outputs(network, inputs), added.text("feature")
+    known = outputs.logits.shape[1]
+    total = known + added.count("count")
+    if feature not in outputs.features or total > CLASSES:
+        raise ValueError(f"its network.new_classes cannot be {quoted(dict(added.content))}")
+    width = outputs.feature(feature).shape[1]
+    made, means = (
+        WithNewClasses(network, feature, width, known, total),
+        tensors.part("new_classes."),
+    )
+    means.check_like(made.means.state_dict())
+    made.means.load_state_dict(means)
+    if bool((made.means.counts < 0).any()) or not bool(made.means.counts.any()):
         raise ValueError("its class means should be those of one image or more")
     return made
 

@@ -201,7 +201,7 @@ def _rebuilt(
     detector = load_detector(manifest.part("detector"), tensors.part("detector."))
     held_out = _held_out(tensors, len(classes), len(detector.cue_names), inputs)
     hashes = _image_hashes(tensors, manifest)
-    known = [name for name in tensors if name.startswith(("network.", "detector."))]
+    known = [name for name in tensors if name.startswith(("network.", "detector.", "new_classes."))]
     known += [f"image_hashes.{number}" for number in range(len(hashes))]
     tensors.check_names([*known, "probe", *(f"held_out_{name}" for name in _HELD_OUT)])
     settings = manifest.part("network")
