@@ -295,6 +295,16 @@ def test_the_description_lists_exactly_what_there_is(served: Running) -> None:
     assert row["p_value"]["type"] == "number"
 
 
+def test_whether_an_image_is_accepted_is_no_number() -> None:
+    gate = digit_gate().with_error_rate(0.4, confidence=0.5)
+    with running(gates={"digits": gate}) as found:
+        row = found.get("/openapi.json").json()["components"]["schemas"]["Row"]["properties"]
+        scored = found.post("/score", images()[0]).json()
+    assert row["accepted"]["type"] == "boolean"
+    assert scored["accepted"] in (True, False)
+    assert set(row) == set(scored)
+
+
 def test_the_gates_and_the_monitor_for_the_page(served: Running) -> None:
     about = served.get("/gates").json()
     digits, strict = about["gates"]

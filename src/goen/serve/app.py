@@ -271,7 +271,8 @@ def _described(routes: Sequence[Route], service: Service) -> JsonObject:
     row = components["schemas"]["Row"]["properties"]
     for served in service.gates.values():
         for column in score_columns(served.gate):
-            row.setdefault(column, {"type": "number", "nullable": True})
+            kind = "boolean" if column == "accepted" else "number"
+            row.setdefault(column, {"type": kind, "nullable": True})
     if service.settings.token is not None:
         found["security"] = [{"token": []}]
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
