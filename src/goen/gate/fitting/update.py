@@ -120,8 +120,10 @@ def update_gate(
         grown = with_new_classes(gate, added)
     streams = _open(grown, {"train": train, "held_out": held_out}, ood, batch_size)
     report = _updated(grown, streams, groups, added)
-    settings = {"per_class": gate.per_class, "error_rate": gate.error_rate}
-    return replace(report, gate=replace(report.gate, **settings)) if added else report
+    if not added:
+        return report
+    rates = replace(report.gate, per_class=gate.per_class, error_rate=gate.error_rate)
+    return replace(report, gate=rates)
 
 
 def _updated(

@@ -56,7 +56,10 @@ _DTYPES = {
 def network_manifest(network: nn.Module) -> JsonObject:
     """The settings that rebuild a network."""
     if isinstance(network, WithNewClasses):
-        added = {"count": network.num_classes - network.num_known, "feature": network.feature}
+        added: JsonObject = {
+            "count": network.num_classes - network.num_known,
+            "feature": network.feature,
+        }
         return {**network_manifest(network.network), "new_classes": added}
     for wrapper, name in _WRAPPERS.items():
         if isinstance(network, wrapper):
