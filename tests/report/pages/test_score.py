@@ -2,12 +2,14 @@
 
 import html
 import re
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from goen.data.images.data_urls import image_url
+from goen.gate.flagged import FlaggedGroup, FlaggedGroups
 from goen.report.pages.score import ScoreReport, _listed
 from tests.image_sources import scored_rows
 from tests.own_model import digits
@@ -180,8 +182,25 @@ def test_the_flagged_images_are_grouped_and_some_are_to_label_first(page: Scored
     if found.groups:
         typical = shown["typical-images"]["cards"]
         sizes = [sum(card["note"] == f"group {n + 1}" for card in typical) for n in range(2)]
-        assert sizes == [min(8, len(group)) for group in found.groups][:2]
+        most = min(8, 24 // len(found.groups))
+        assert sizes == [min(most, len(group)) for group in found.groups][:2]
+        assert f"The {most} most typical" in " ".join(text.split())
         assert all(card["name"] in names for card in typical)
+
+
+def test_images_of_every_group_are_seen_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = (resources.files("goen.report") / "templates" / "gallery.js").read_text()
+    assert "small: 24" in script  # as many cards as are shown at first
+    groups = tuple(FlaggedGroup((3 * n, 3 * n + 1, 3 * n + 2), "3", 1.0) for n in range(10))
+    found = FlaggedGroups(tuple(map(str, range(30))), groups, (), (0, 3))
+    monkeypatch.setattr(ScoreReport, "groups", lambda report: found)
+    page = scored(tmp_path / "scored").page
+    assert [card["note"] for card in galleries(page)["typical-images"]["cards"]] == [
+        f"group {n}" for n in range(1, 11) for _ in range(2)
+    ]
+    assert "The 2 most typical" in " ".join(page.read_text().split())
 
 
 def test_without_flagged_images_there_is_nothing_to_group(page: Scored, tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ _text = partial(text_of, "score.html")
 MOST_IMAGES = 2_000
 MOST_UNREADABLE = 200
 _MOST_CLASSES = 50
+# What a gallery of small cards shows before "all" is pressed: AT_ONCE in gallery.js.
+_SHOWN = 24
 
 
 # The place of an image in the gallery: p-value, score times -1, and place in the list of inputs.
@@ -187,10 +189,10 @@ class ScoreReport:
             )
             for number, group in numbered
         ]
-        typical = [
-            (row, f"group {n}") for n, group in numbered for row in group.rows[:MOST_TYPICAL]
-        ]
-        blocks: list[PageBlock] = [_text("groups", found=found, shown=MOST_TYPICAL)]
+        # Of every group some are seen before the reader asks for more.
+        most = min(MOST_TYPICAL, _SHOWN // max(1, len(found.groups)))
+        typical = [(row, f"group {n}") for n, group in numbered for row in group.rows[:most]]
+        blocks: list[PageBlock] = [_text("groups", found=found, shown=most)]
         if rows:
             columns = ("group", "images", "classified as", "least p-value")
             blocks += [FactTable(columns, rows), gallery("typical-images", typical)]
