@@ -93,9 +93,17 @@ class Bank:
         kept = _first_of_each_class(labels, keys, -(-self.rows // self.num_classes))
         if len(self) and bool((kept < len(self)).all()):
             return self  # of many images, most batches change nothing: no rows need be copied
+        is_new = kept >= len(self)
         for layer in self.layers:
-            new = normalise(outputs.feature(layer)).to("cpu", torch.float32)
-            self.unit[layer] = torch.cat([self.unit.get(layer, new[:0]), new])[kept]
+            features = outputs.feature(layer)
+            added = (kept[is_new] - len(self)).to(features.device)
+            # Only of the rows that are kept: there may be millions of others.
+            new = normalise(features[added]).to("cpu", torch.float32)
+            rows = new.new_empty((len(kept), new.shape[1]))
+            rows[is_new] = new
+            if len(self):
+                rows[~is_new] = self.unit[layer][kept[~is_new]]
+            self.unit[layer] = rows
         self._keep(labels[kept], keys[kept])
         return self
 
