@@ -82,6 +82,15 @@ def test_the_methods_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (tmp_path / "here" / "board.html").is_file()
 
 
+def test_the_current_folder_has_its_name_on_the_board(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = bench(tmp_path / "bench")
+    monkeypatch.chdir(folder)
+    assert main(["report", "--board", ".", "--with", str(folder)]) == 2
+    assert "Two studies are called bench" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -81,7 +81,7 @@ def _write_board(paths: tuple[Path, ...], out: Path | None) -> int:
         raise UsageError("The page of kept results needs a folder: add --out FOLDER.")
     studies: dict[str, Study] = {}
     for path in paths:
-        name = path.name if path.is_dir() else path.stem
+        name = path.resolve().name if path.is_dir() else path.stem  # of "." that of the folder
         if name in studies:
             raise UsageError(f"Two studies are called {name}: give them folders of other names.")
         studies[name] = read_study(path)

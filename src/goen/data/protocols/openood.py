@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Literal
 
 from goen.data.images.decoding import read_image
 from goen.data.images.pixel_format import Pixels
@@ -14,7 +13,6 @@ from goen.data.sets.image_lists import listed_images, read_image_list
 from goen.data.sets.store import prepare_set
 from goen.errors import UsageError, unknown, warn
 
-OpenOodName = Literal["cifar10", "cifar100", "imagenet200", "imagenet"]
 _CLASSIC, _LARGE = "images_classic", "images_largescale"
 # Images of this set have their final size, and are not resized.
 _NOT_RESIZED = "imagenet_c"
