@@ -138,9 +138,9 @@ class OwnDataOptions:
         """The sets of images, as the model takes them; calibration: OOD sets that help to fit."""
         train, held_out, test = self.require_sets(ood.num_ood)
         images, pixel_format = own.open_images(train)
-        reading = {"size": images.image_shape[1:], "pixel_format": pixel_format}
-        load = partial(open_image_set, **reading)
-        labelled = partial(open_part, **reading, classes=images.classes)
+        size = images.image_shape[1:]
+        load = partial(open_image_set, size=size, pixel_format=pixel_format)
+        labelled = partial(open_part, size=size, pixel_format=pixel_format, classes=images.classes)
         groups = ood.by_group(partial(load, classes=()))
         return Protocol.from_sets(
             images,
