@@ -52,7 +52,7 @@ def test_a_table_a_page_and_the_promise(
     assert "noise (near)" in printed
     assert "promised: at most 0.05 on average" in printed
     page = (out / "report.html").read_text()
-    assert "A gate on" in page
+    assert f"A gate on {folders.name}" in page  # of the folder above test
     assert "The false alarms agree with it" in page
     assert main(command(folders, *ood, "--out", str(out), "--json")) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -125,6 +125,7 @@ def test_images_of_some_of_the_classes_are_enough(
     words[words.index("--id") + 1] = str(tmp_path / "some")
     assert main([*words, "--json"]) == 0
     captured = capsys.readouterr()
+    assert "A gate on some" in (tmp_path / "out" / "report.html").read_text()
     assert f"some has no folder for 5 of 7 classes: {test.classes[0]}, " in captured.err
     rows = [json.loads(line) for line in captured.out.splitlines()]
     gate = load(folders / "gate", DigitNet(), preprocess)

@@ -27,6 +27,9 @@ from goen.io.stages import RUN
 from goen.models.placement import find_device
 from goen.studies.given_gate import Evaluated, evaluate
 
+# Folders of a part of a dataset, which is called as the folder above them.
+_PARTS = ("val", "valid", "validation", "test", "testing")
+
 
 @dataclass(frozen=True)
 class EvaluateOptions(OodOptions, RateOptions):
@@ -81,7 +84,9 @@ def evaluate_command(
         for group, members in groups.items()
         for name, images in members.items()
     }
-    name = Path(id_).resolve().parent.name if Path(id_).exists() else id_
+    place = Path(id_).resolve()
+    name = place.parent.name if place.stem in _PARTS else place.stem
+    name = name if place.exists() else id_
     images = Evaluated(test, ood, labelled, options.reuse, name)
     evaluate(opened, images, folder, batch_size=options.batch_size)
     from goen.report.page import write_page  # Matplotlib, not before there is a result

@@ -112,6 +112,30 @@ def test_what_is_missing_is_named(root: Path, tmp_path: Path) -> None:
         Protocol.from_openood(small, "cifar10")
 
 
+def test_files_that_cannot_be_read_are_left_out_with_a_warning(tmp_path: Path) -> None:
+    root = write_openood(tmp_path, each=1)
+    file = root / "images_classic" / "cifar100" / "test" / "x" / "test0005.png"
+    file.write_bytes(file.read_bytes()[:100])
+    said = r"test_cifar100: 1 file cannot be read and is left out: cifar100/test/x/test0005\.png\."
+    with pytest.warns(GoenWarning, match=said):
+        found = Protocol.from_openood(root, "cifar10", sets=["cifar100"])
+    assert len(found.evaluation["cifar100"].images) == 7
+
+
+def test_the_sets_that_are_named_alone_need_to_be_there(tmp_path: Path) -> None:
+    root = write_openood(tmp_path, each=1)
+    for name in ("mnist", "tin"):
+        (root / "benchmark_imglist" / "cifar10" / f"test_{name}.txt").unlink()
+    found = Protocol.from_openood(root, "cifar10", sets=["svhn", "cifar100"])
+    assert {name: one.group for name, one in found.evaluation.items()} == {
+        "cifar100": "near",
+        "svhn": "far",
+    }
+    assert [*Protocol.from_openood(root, "cifar10", sets=["svhn"]).evaluation] == ["svhn"]
+    with pytest.raises(UsageError, match=r"OOD set.*'svnh'"):
+        Protocol.from_openood(root, "cifar10", sets=["svnh"])
+
+
 def test_the_published_sets_of_every_benchmark() -> None:
     assert {name: (b.num_classes, b.shorter_side, b.size) for name, b in BENCHMARKS.items()} == {
         "cifar10": (10, 32, 32),

@@ -22,7 +22,6 @@ from goen.io.files import check_free, whole_file
 from goen.io.results import Result
 from goen.io.stages import RUN
 from goen.models.placement import find_device
-from goen.studies.bench import of_sets
 from goen.studies.given_network import ModelSettings, open_network
 from goen.studies.given_network_bench import compare_given
 
@@ -68,9 +67,8 @@ class OpenOodOptions:
         assert self.openood is not None, "the command asks first"
         runs = _checkpoints(reading.weights)
         protocol = Protocol.from_openood(
-            self.openood, self.benchmark, full_spectrum=self.full_spectrum
+            self.openood, self.benchmark, full_spectrum=self.full_spectrum, sets=sets
         )
-        data = of_sets(protocol, sets)
         folder = options.out or Path("runs") / f"{protocol.name}-bench"
         rows: dict[str, list[dict[str, dict[str, float]]]] = {}
         titles: dict[str, str] = {}
@@ -80,10 +78,10 @@ class OpenOodOptions:
             check_free(place, RUN, overwrite=True)
             loaded, settings = self._load(checkpoint, model, reading, device)
             note(f"checkpoint: {checkpoint}")
-            network = open_network(loaded, data, settings)
+            network = open_network(loaded, protocol, settings)
             stages = options.shared_stages(folder)
             found = compare_given(
-                network, data, methods, place, stages, batch_size=reading.batch_size
+                network, protocol, methods, place, stages, batch_size=reading.batch_size
             )
             report = write_page(place)
             if options.json_:

@@ -140,7 +140,7 @@ class OwnDataOptions:
         images, pixel_format = own.open_images(train)
         size = images.image_shape[1:]
         load = partial(open_image_set, size=size, pixel_format=pixel_format)
-        labelled = partial(open_part, size=size, classes=images.classes, pixel_format=pixel_format)
+        labelled = partial(open_part, size=size, pixel_format=pixel_format, classes=images.classes)
         groups = ood.by_group(partial(load, classes=()))
         return Protocol.from_sets(
             images,

@@ -1,6 +1,6 @@
 """The value that every study takes: disjoint image sets with their roles."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from logging import getLogger
@@ -224,7 +224,12 @@ class Protocol:
 
     @classmethod
     def from_openood(
-        cls, root: str | Path, benchmark: str, *, full_spectrum: bool = False
+        cls,
+        root: str | Path,
+        benchmark: str,
+        *,
+        full_spectrum: bool = False,
+        sets: Sequence[str] = (),
     ) -> "Protocol":
         """A benchmark of OpenOOD 1.5, from its data folder: its lists, splits and preprocessing.
 
@@ -236,18 +241,19 @@ class Protocol:
                 ``images_largescale/``, as its download script makes it.
             benchmark: ``cifar10``, ``cifar100``, ``imagenet200`` or ``imagenet``.
             full_spectrum: whether the test images include those under a covariate shift (FS-OOD).
+            sets: the OOD sets to evaluate on, which alone need to be there; all if none is named.
 
         Raises:
             DataMissing: lists or images that are not there.
         """
-        sets = open_benchmark(Path(root), benchmark, full_spectrum=full_spectrum)
+        opened = open_benchmark(Path(root), benchmark, full_spectrum=full_spectrum, sets=sets)
         found = find_benchmark(benchmark)
         made = cls.from_sets(
-            sets.train,
-            sets.validation,
-            sets.test,
-            sets.ood,
-            calibration_ood=sets.tuning,
+            opened.train,
+            opened.validation,
+            opened.test,
+            opened.ood,
+            calibration_ood=opened.tuning,
             name=f"openood-{benchmark}{'-fs' * full_spectrum}",
         )
         return replace(made, normalisation=(found.mean, found.std))

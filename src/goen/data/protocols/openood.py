@@ -1,16 +1,17 @@
 """The benchmarks of OpenOOD 1.5, from its own folder: image lists, splits, preprocessing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+from goen.checks import check_choice
 from goen.data.images.decoding import read_image
 from goen.data.images.pixel_format import Pixels
 from goen.data.images.resizing import RESIZE_FILTER
 from goen.data.imageset import ImageSet
 from goen.data.sets.image_lists import listed_images, read_image_list
-from goen.data.sets.store import prepare_set
+from goen.data.sets.store import describe_broken, prepare
 from goen.errors import UsageError, unknown, warn
 
 _CLASSIC, _LARGE = "images_classic", "images_largescale"
@@ -105,20 +106,23 @@ class OpenOodSets:
     tuning: Mapping[str, ImageSet]
 
 
-def open_benchmark(root: Path, name: str, *, full_spectrum: bool = False) -> OpenOodSets:
+def open_benchmark(
+    root: Path, name: str, *, full_spectrum: bool = False, sets: Sequence[str] = ()
+) -> OpenOodSets:
     """The sets of a benchmark from OpenOOD's data folder.
 
     An image of an evaluated set that is also a training, validation or tuning image, pixel for
-    pixel, is left out with a warning; OpenOOD counts it.
+    pixel, is left out with a warning; OpenOOD counts it. So are files that cannot be read.
 
     Args:
         root: with ``benchmark_imglist/``, ``images_classic/`` and ``images_largescale/``.
         name: ``cifar10``, ``cifar100``, ``imagenet200`` or ``imagenet``.
         full_spectrum: whether the test images include those under a covariate shift.
+        sets: the OOD sets to evaluate on, which alone need to be there; all if none is named.
 
     Raises:
         DataMissing: lists or images that are not there.
-        UsageError: an unknown benchmark, or one without a covariate shift.
+        UsageError: an unknown benchmark or OOD set, or one without a covariate shift.
     """
     benchmark = find_benchmark(name)
     if full_spectrum and not benchmark.shifted:
@@ -127,6 +131,8 @@ def open_benchmark(root: Path, name: str, *, full_spectrum: bool = False) -> Ope
             f"{name} has no images under a covariate shift in OpenOOD; full-spectrum evaluation is "
             f"for {', '.join(with_shift)}."
         )
+    for one in sets:
+        check_choice("OOD set", one, (*benchmark.near, *benchmark.far))
     lists = root / "benchmark_imglist" / name
     images = _LARGE if name.startswith("imagenet") else _CLASSIC
     classes = _class_names(lists / f"train_{name}.txt", benchmark.num_classes)
@@ -138,7 +144,10 @@ def open_benchmark(root: Path, name: str, *, full_spectrum: bool = False) -> Ope
         where = _CLASSIC if sets[0] == "textures" else images
         named = (sets[0],) if ood else classes
         source = listed_images(files, root / where, named, decode, *decoding)
-        return prepare_set(source, f"openood/{name}/{kind}_{'+'.join(sets)}")
+        found = prepare(source, f"openood/{name}/{kind}_{'+'.join(sets)}")
+        if found.broken:
+            warn(describe_broken(found.images.name, found.broken))
+        return found.images
 
     train, validation = opened("train", name), opened("val", name)
     tuning = opened("val", benchmark.tuning, ood=True)
@@ -150,8 +159,13 @@ def open_benchmark(root: Path, name: str, *, full_spectrum: bool = False) -> Ope
         validation.without(train),
         _evaluated(opened("test", name, *shifted), *used),
         {
-            group: {one: _evaluated(opened("test", one, ood=True), *used) for one in members}
+            group: {
+                one: _evaluated(opened("test", one, ood=True), *used)
+                for one in members
+                if one in sets or not sets
+            }
             for group, members in groups.items()
+            if {*members} & {*sets} or not sets
         },
         {benchmark.tuning: tuning},
     )

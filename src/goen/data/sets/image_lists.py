@@ -80,7 +80,8 @@ def listed_images(
     if absent:
         raise DataMissing(
             f"{len(absent):,} of the {len(files):,} images of {lists[0].name} are not in {folder}, "
-            f"{absent[0]} for one. Get them with OpenOOD's download script."
+            f"{absent[0]} for one. Get them with OpenOOD's download script; of OOD sets, --sets "
+            "names those to evaluate on."
         )
 
     def reading() -> Reading:
