@@ -27,8 +27,8 @@ class ViM(Detector):
     :math:`\alpha \lVert R^\top (x - o) \rVert - \log \sum_c e^{z_c}`, with x the feature and z the
     logits of an image, and R the directions in which training features are shortest, seen from the
     point :math:`o = -W^+ b` whose logits are nearest to 0 (W and b are those of the outputs' linear
-    classifier); :math:`\alpha` is such that on training rows the virtual logit is as large as the
-    largest logit, on average.
+    classifier). The first term is the virtual logit; :math:`\alpha` is such that on training rows
+    it is as large as the largest logit, on average.
 
     Args:
         dim: how many principal directions are not residual. By default 1000 if a feature has more
