@@ -125,12 +125,7 @@ def open_benchmark(
         UsageError: an unknown benchmark or OOD set, or one without a covariate shift.
     """
     benchmark = find_benchmark(name)
-    if full_spectrum and not benchmark.shifted:
-        with_shift = [known for known, other in BENCHMARKS.items() if other.shifted]
-        raise UsageError(
-            f"{name} has no images under a covariate shift in OpenOOD; full-spectrum evaluation is "
-            f"for {', '.join(with_shift)}."
-        )
+    shifted = _shifted(name) if full_spectrum else ()
     for one in sets:
         check_choice("OOD set", one, (*benchmark.near, *benchmark.far))
     lists = root / "benchmark_imglist" / name
@@ -152,23 +147,33 @@ def open_benchmark(
     train, validation = opened("train", name), opened("val", name)
     tuning = opened("val", benchmark.tuning, ood=True)
     used = (train, validation, tuning)
-    shifted = benchmark.shifted if full_spectrum else ()
-    groups = {"near": benchmark.near, "far": benchmark.far}
+    groups = {
+        group: [one for one in members if one in sets or not sets]
+        for group, members in (("near", benchmark.near), ("far", benchmark.far))
+    }
     return OpenOodSets(
         train,
         validation.without(train),
         _evaluated(opened("test", name, *shifted), *used),
         {
-            group: {
-                one: _evaluated(opened("test", one, ood=True), *used)
-                for one in members
-                if one in sets or not sets
-            }
+            group: {one: _evaluated(opened("test", one, ood=True), *used) for one in members}
             for group, members in groups.items()
-            if {*members} & {*sets} or not sets
+            if members
         },
         {benchmark.tuning: tuning},
     )
+
+
+def _shifted(name: str) -> tuple[str, ...]:
+    """The test sets of a benchmark under a covariate shift."""
+    shifted = find_benchmark(name).shifted
+    if not shifted:
+        with_shift = [known for known, other in BENCHMARKS.items() if other.shifted]
+        raise UsageError(
+            f"{name} has no images under a covariate shift in OpenOOD; full-spectrum evaluation is "
+            f"for {', '.join(with_shift)}."
+        )
+    return shifted
 
 
 def decode_as_openood(file: Path, benchmark: Benchmark) -> Pixels:
