@@ -55,8 +55,8 @@ Batches = list[tuple[Pixels, Labels]]
 Members = Sequence[tuple[str, bytes]]
 """Files as (where, content)."""
 Decode = Callable[[Members], Batches]
-# Of images that cannot be read.
-_REASONS = 10
+# Of unreadable images, or of folders, in a message.
+_NAMED = 10
 _FOLDER_CHUNK = 512
 _MOST_CLASSES = 100_000
 _MOST_MEMBER_BYTES = 1 << 28  # CIFAR-100's training images, the largest file, have 153,700,000
@@ -328,8 +328,8 @@ def unreadable(reasons: Sequence[str]) -> DataCorrupt:
     """The error for images that cannot be read, with the reason of each of the first."""
     if len(reasons) == 1:
         return DataCorrupt(reasons[0])
-    more = f" And {len(reasons) - _REASONS:,} others." if len(reasons) > _REASONS else ""
-    shown = " ".join(reasons[:_REASONS])
+    more = f" And {len(reasons) - _NAMED:,} others." if len(reasons) > _NAMED else ""
+    shown = " ".join(reasons[:_NAMED])
     return DataCorrupt(f"{len(reasons):,} images cannot be read. {shown}{more}")
 
 
@@ -343,7 +343,7 @@ def class_files(
     """
     for name in names:
         if not (path / name).is_dir():
-            shown = first_of(class_names(path), _REASONS) or "none"
+            shown = first_of(class_names(path), _NAMED) or "none"
             raise DataCorrupt(f"{path} has no folder for class {name!r}; its folders: {shown}.")
     counted = Counter[str]()
     found = [sorted(find_images(path / name, counted)) for name in names]
@@ -355,8 +355,8 @@ def class_files(
     for name, files in zip(names, found, strict=True):
         if not files:
             raise DataCorrupt(
-                f"{path / name} holds no images. Put images "
-                f"there ({', '.join(sorted(SUFFIXES))}) or remove the folder."
+                f"{path / name} holds no images. Put images there "
+                f"({', '.join(sorted(SUFFIXES))}) or remove the folder."
             )
     return found
 
